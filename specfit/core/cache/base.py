@@ -1,0 +1,220 @@
+"""Expert cache bookkeeping: which experts are resident, in which slot, and who leaves.
+
+No tensor and no clock in here. What is resident depends on the sequence of requests only, so the
+simulator and the live backends, which drive the same object, agree.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.errors import CapacityError, InvalidInputError
+from specfit.core.experts import ModelGeometry, Residency
+from specfit.core.registry import Registry
+
+IdArray = NDArray[np.int64]
+BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """What one wave of a layer needs: what is there, what to copy where, who left.
+
+    Parameters
+    ----------
+    layer : int
+        The MoE layer.
+    hits : int64[h]
+        Needed experts that are resident, ascending.
+    hit_slots : int64[h]
+        Their slots.
+    loads : int64[m]
+        Needed experts to copy, ascending.
+    load_slots : int64[m]
+        The slots to copy them into.
+    evictions : int64[k]
+        Experts that left to make room, k <= m.
+    """
+
+    layer: int
+    hits: IdArray
+    hit_slots: IdArray
+    loads: IdArray
+    load_slots: IdArray
+    evictions: IdArray
+
+
+class ExpertCache(ABC):
+    """Decides which experts stay in device memory; the same capacity in every layer.
+
+    Lifecycle: `allocate` once for a model, then `waves` for each layer of each pass, `end_pass` after
+    it, `reset` between requests that must not see each other. One method to write: `choose_victims`.
+    """
+
+    num_layers: int
+    num_experts: int
+    capacity: int
+
+    def allocate(self, geometry: ModelGeometry, capacity: int) -> None:
+        """Set up empty slots: `capacity` experts in each layer.
+
+        Raises
+        ------
+        CapacityError
+            The slots of a layer cannot hold one token's experts.
+        """
+        if capacity < geometry.experts_per_token:
+            raise CapacityError(
+                f"a cache must hold one token's experts, {geometry.experts_per_token} a layer; "
+                f"got {capacity} slots a layer. The smallest legal size is "
+                f"{geometry.experts_per_token} of {geometry.num_experts} experts.",
+                needed=geometry.experts_per_token,
+                capacity=capacity,
+            )
+        self.num_layers = geometry.num_layers
+        self.num_experts = geometry.num_experts
+        self.capacity = min(capacity, geometry.num_experts)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: no expert is resident, every slot is free."""
+        shape = (self.num_layers, self.num_experts)
+        self._slots = np.full(shape, -1, np.int64)  # slot of each expert, -1: not resident
+        self._last_used = np.zeros(shape, np.int64)  # number of the last request that needed it
+        self._loaded = np.zeros(shape, np.int64)  # number of the request that loaded it
+        self._num_requests = 0
+
+    @abstractmethod
+    def choose_victims(self, layer: int, candidates: IdArray, count: int) -> IdArray:
+        """Return the `count` experts of `candidates` (resident, not needed now) that leave."""
+
+    def residency(self) -> Residency:
+        """Return the experts that are resident now."""
+        return Residency(self._slots >= 0)
+
+    def slot_of(self, layer: int) -> IdArray:
+        """Return the slot of each expert of `layer`, int64[E]; -1 where it is not resident."""
+        return self._slots[layer]
+
+    def waves(self, layer: int, experts: IdArray) -> Iterator[LoadPlan]:
+        """Yield the load plans that bring every needed expert of a layer in, in order.
+
+        The first wave holds all that are resident. An expert needed in this pass is evicted only
+        after its wave has been consumed, so the caller must finish with a wave before it asks for
+        the next.
+
+        Parameters
+        ----------
+        layer : int
+            The MoE layer.
+        experts : int64[u]
+            Distinct experts that the pass needs there, ascending.
+        """
+        if len(experts) == 0:
+            return
+        resident = self._slots[layer, experts] >= 0
+        hits, missing = experts[resident], experts[~resident]
+        first = self.capacity - len(hits)
+        yield self.request(layer, _merge(hits, missing[:first]))
+        for start in range(first, len(missing), self.capacity):
+            yield self.request(layer, missing[start : start + self.capacity])
+
+    def request(self, layer: int, experts: IdArray) -> LoadPlan:
+        """Make the given distinct experts resident together and return what that takes.
+
+        Raises
+        ------
+        CapacityError
+            There are more of them than slots; use `waves`.
+        """
+        if len(experts) > self.capacity:
+            raise CapacityError(
+                f"cannot hold {len(experts)} experts of layer {layer} in {self.capacity} slots. "
+                f"Run the layer in waves.",
+                needed=len(experts),
+                capacity=self.capacity,
+            )
+        self._num_requests += 1
+        slots = self._slots[layer]
+        resident = slots[experts] >= 0
+        hits, loads = experts[resident], experts[~resident]
+        load_slots, evictions = self._make_room(layer, experts, loads)
+        slots[loads] = load_slots
+        self._last_used[layer, experts] = self._num_requests
+        self._loaded[layer, loads] = self._num_requests
+        return LoadPlan(layer, hits, slots[hits], loads, load_slots, evictions)
+
+    def end_pass(self) -> None:
+        """Tell the cache that a pass is over; nothing to do for most rules."""
+
+    def _make_room(
+        self, layer: int, experts: IdArray, loads: IdArray
+    ) -> tuple[IdArray, IdArray]:
+        slots = self._slots[layer]
+        resident = np.flatnonzero(slots >= 0)
+        num_free = self.capacity - len(resident)
+        if len(loads) <= num_free:
+            return self._free_slots(layer)[: len(loads)], loads[:0]
+        candidates = np.setdiff1d(resident, experts, assume_unique=True)
+        victims = self.choose_victims(layer, candidates, len(loads) - num_free)
+        slots[victims] = -1
+        return self._free_slots(layer)[: len(loads)], victims
+
+    def _free_slots(self, layer: int) -> IdArray:
+        taken = self._slots[layer]
+        free = np.ones(self.capacity, bool)
+        free[taken[taken >= 0]] = False
+        return np.flatnonzero(free)
+
+
+caches: Registry[ExpertCache] = Registry("cache", "specfit.caches")
+
+
+def make_cache(spec: str, geometry: ModelGeometry) -> ExpertCache:
+    """Return an allocated cache from text: ``lru:25%``, ``lru:16``, ``lru:8GiB`` or ``none``.
+
+    Raises
+    ------
+    UnknownPluginError, InvalidInputError, CapacityError
+        The rule is unknown, the size is no size, or it cannot hold one token's experts.
+    """
+    name, _, size = spec.partition(":")
+    cache = caches.get(name)()
+    default = str(geometry.experts_per_token) if name == "none" else ""
+    cache.allocate(geometry, cache_capacity(size or default, geometry))
+    return cache
+
+
+def cache_capacity(size: str, geometry: ModelGeometry) -> int:
+    """Return the experts a layer that a size means: ``16`` experts, ``25%`` of all, or ``8GiB``.
+
+    Raises
+    ------
+    InvalidInputError
+        The text is no size.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%|GiB|MiB|KiB|)", size.strip())
+    if match is None or (match[2] == "" and "." in match[1]):
+        raise InvalidInputError(
+            f"a cache size is a number of experts a layer (16), a share of all (25%) or bytes (8GiB); "
+            f"got '{size}'."
+        )
+    number, unit = float(match[1]), match[2]
+    if unit == "%":
+        if not 0 < number <= 100:
+            raise InvalidInputError(f"a share is above 0% and at most 100%; got '{size}'.")
+        return round(number / 100 * geometry.num_experts)
+    if unit:
+        layer_bytes = geometry.expert_bytes * geometry.num_layers
+        return int(number * BYTES[unit] // layer_bytes)
+    return int(number)
+
+
+def _merge(hits: IdArray, loads: IdArray) -> IdArray:
+    return np.sort(np.concatenate([hits, loads]))

@@ -1,0 +1,200 @@
+"""What a verification cycle costs: the terms that the search works on, and the model behind them.
+
+Every time is in seconds. A cost model answers one question, `terms`; the cost of a given selection
+is derived from the terms in one place, so that the search and the report cannot disagree.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.errors import InvalidInputError
+from specfit.core.experts import Residency
+from specfit.core.profile import HardwareProfile
+from specfit.core.registry import Registry
+
+AFFINE_TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class CostTerms:
+    """The parts of a cycle's time, ``draft_s[d] + tau_s[n] + sum of weight_s over activated experts``.
+
+    Parameters
+    ----------
+    draft_s : float64[D+1]
+        Seconds that ``d`` drafted levels take together; ``draft_s[0] == 0``, non-decreasing.
+    tau_s : float64[M+1]
+        Seconds of verifying ``n`` nodes with nothing to wait for; ``tau_s[0] == 0`` is not used,
+        non-decreasing. ``M`` is the most nodes that may be verified.
+    weight_s : float64[L, E]
+        Seconds that an expert adds once when any verified node needs it; 0 or more.
+
+    Raises
+    ------
+    InvalidInputError
+        A table decreases, or a value is negative or not finite.
+    """
+
+    draft_s: NDArray[np.float64]
+    tau_s: NDArray[np.float64]
+    weight_s: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        _check_table("draft_s", self.draft_s)
+        _check_table("tau_s", self.tau_s)
+        if not (np.isfinite(self.weight_s).all() and (self.weight_s >= 0).all()):
+            bad = tuple(int(x) for x in np.argwhere(~(self.weight_s >= 0) | ~np.isfinite(self.weight_s))[0])
+            raise InvalidInputError(
+                f"weight_s{list(bad)} = {self.weight_s[bad]}, but an expert costs 0 or more finite seconds."
+            )
+        for array in (self.draft_s, self.tau_s, self.weight_s):
+            array.setflags(write=False)
+
+    @cached_property
+    def is_affine(self) -> bool:
+        """Whether ``tau_s[n] = fixed_s + node_s * n`` for all n >= 1."""
+        steps = np.diff(self.tau_s[1:])
+        if len(steps) == 0:
+            return True
+        return bool(np.ptp(steps) <= AFFINE_TOLERANCE * max(float(self.tau_s[-1]), 1.0))
+
+    @property
+    def node_s(self) -> float:
+        """Slope of an affine `tau_s`, seconds a node."""
+        if len(self.tau_s) < 3:
+            return 0.0
+        return float((self.tau_s[-1] - self.tau_s[1]) / (len(self.tau_s) - 2))
+
+    @property
+    def fixed_s(self) -> float:
+        """Intercept of an affine `tau_s`, seconds a pass."""
+        return float(self.tau_s[1]) - self.node_s
+
+
+@dataclass(frozen=True)
+class CycleCost:
+    """Predicted seconds of one cycle, by part.
+
+    ``total_s = draft_s + compute_s + stall_s``. `h2d_s` is the busy time of the transfer link: what
+    of it compute does not hide is `stall_s`, so it is not a summand.
+    """
+
+    draft_s: float
+    compute_s: float
+    stall_s: float
+    h2d_s: float
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of the whole cycle."""
+        return self.draft_s + self.compute_s + self.stall_s
+
+
+class CostModel(ABC):
+    """Predicts the seconds of a verification cycle. One method to write: `terms`."""
+
+    @abstractmethod
+    def terms(self, residency: Residency, context_len: int) -> CostTerms:
+        """Return the parts of a cycle's time for this residency and context.
+
+        Parameters
+        ----------
+        residency : Residency
+            Experts on the device when the cycle starts.
+        context_len : int
+            Committed tokens, prompt included.
+        """
+
+    def cycle_cost(
+        self,
+        num_nodes: int,
+        activation: NDArray[np.float64],
+        *,
+        levels: int,
+        residency: Residency,
+        context_len: int,
+    ) -> CycleCost:
+        """Return the cost of verifying `num_nodes` nodes that activate the given experts.
+
+        Parameters
+        ----------
+        num_nodes : int
+            Verified nodes, root included.
+        activation : float64[L, E]
+            1 where an expert is needed, 0 where not; a probability where it is only predicted.
+        levels : int
+            Drafted levels.
+        """
+        terms = self.terms(residency, context_len)
+        weighted = terms.weight_s * activation
+        missing_s = float(weighted[~residency.mask].sum())
+        return CycleCost(
+            draft_s=float(terms.draft_s[levels]),
+            compute_s=float(terms.tau_s[num_nodes]) + float(weighted.sum()) - missing_s,
+            stall_s=missing_s,
+            h2d_s=missing_s,
+        )
+
+    def to_spec(self) -> dict[str, Any]:
+        """Return the name and parameters from which an equal cost model can be made."""
+        return costs.spec_of(self)
+
+
+costs: Registry[CostModel] = Registry("cost model", "specfit.costs")
+
+
+@costs.register("profile")
+@dataclass(frozen=True)
+class ProfileCost(CostModel):
+    """The cost of a cycle from a measured hardware profile: affine compute, one copy a missing expert.
+
+    Parameters
+    ----------
+    profile : HardwareProfile
+        Measured or cited constants.
+    max_nodes : int
+        Length of the compute table, root included.
+    max_depth : int
+        Length of the draft table.
+    """
+
+    profile: HardwareProfile
+    max_nodes: int = 1024
+    max_depth: int = 32
+
+    def terms(self, residency: Residency, context_len: int) -> CostTerms:
+        """See `CostModel.terms`. The context length does not enter this model."""
+        draft_s, tau_s = self._tables
+        weight_s = np.where(residency.mask, self.profile.resident_expert_s, self.profile.copy_s)
+        return CostTerms(draft_s, tau_s, weight_s)
+
+    @cached_property
+    def _tables(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        profile = self.profile
+        levels = np.arange(self.max_depth + 1, dtype=np.float64)
+        draft_s = np.where(levels > 0, profile.first_level_s + (levels - 1) * profile.level_s, 0.0)
+        nodes = np.arange(self.max_nodes + 1, dtype=np.float64)
+        tau_s = profile.verify_fixed_s + nodes * profile.verify_node_s
+        tau_s[0] = 0.0
+        return draft_s, tau_s
+
+
+def _check_table(name: str, table: NDArray[np.float64]) -> None:
+    if table.ndim != 1 or len(table) < 1 or table[0] != 0:
+        raise InvalidInputError(f"{name} must be one-dimensional and start with 0; got {table!r}.")
+    if not np.isfinite(table).all():
+        i = int(np.argmax(~np.isfinite(table)))
+        raise InvalidInputError(f"{name}[{i}] = {table[i]}, but seconds are finite.")
+    falls = np.diff(table) < 0
+    if falls.any():
+        i = int(np.argmax(falls)) + 1
+        raise InvalidInputError(
+            f"{name}[{i}] = {table[i]} is below {name}[{i - 1}] = {table[i - 1]}; more work never takes less time."
+        )

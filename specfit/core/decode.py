@@ -1,0 +1,323 @@
+"""The decode loop: plan, draft and search by levels, select, verify, commit, observe.
+
+The only one: the simulator and the live backends are driven by it, so that a policy cannot tell them
+apart and a recorded run replays cycle by cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.backend import Backend, Prefill, Request, Verification
+from specfit.core.cost import CostModel
+from specfit.core.errors import InvalidSelectionError
+from specfit.core.experts import ExpertProbs
+from specfit.core.history import RoutingHistory
+from specfit.core.policy import Cycle, Outcome, Policy
+from specfit.core.predictor import AcceptanceModel, CoveragePredictor
+from specfit.core.selection import Selection
+from specfit.core.tree import DraftPlan, DraftTree
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds of a cycle by part; the cycle's time is their sum."""
+
+    draft_s: float
+    select_s: float
+    stall_s: float
+    compute_s: float
+    commit_s: float
+
+    @property
+    def cycle_s(self) -> float:
+        """Seconds of the whole cycle."""
+        return self.draft_s + self.select_s + self.stall_s + self.compute_s + self.commit_s
+
+
+@dataclass(frozen=True, eq=False)
+class CycleRecord:
+    """A finished cycle: what was decided, what came of it, and what it cost."""
+
+    outcome: Outcome
+    timings: Timings
+    stop_reason: str | None
+
+    @property
+    def num_verified(self) -> int:
+        """Verified nodes, the root included."""
+        return len(self.outcome.selection)
+
+    @property
+    def num_committed(self) -> int:
+        """Committed tokens."""
+        return len(self.outcome.committed)
+
+
+class Observer:
+    """Sees a request go by: a trace writer, a live display, statistics. Every hook is optional."""
+
+    def on_start(self, request: Request, prefill: Prefill) -> None:
+        """Take note of a request whose prompt has been run."""
+
+    def on_cycle(self, record: CycleRecord) -> None:
+        """Take note of a finished cycle."""
+
+    def on_end(self, tokens: tuple[int, ...], stop_reason: str) -> None:
+        """Take note of the end of the request; not called when it is cancelled."""
+
+
+@dataclass(frozen=True)
+class DecodeResult:
+    """The text of a request and its cycles.
+
+    Parameters
+    ----------
+    tokens : tuple of int
+        Committed tokens without the prompt. The first comes from the prefill, not from a cycle.
+    stop_reason : str
+        ``"stop"`` at a stop token, ``"length"`` at the token limit.
+    """
+
+    request: Request
+    prefill: Prefill
+    tokens: tuple[int, ...]
+    cycles: tuple[CycleRecord, ...]
+    stop_reason: str
+
+    @property
+    def decode_s(self) -> float:
+        """Seconds of all cycles; the prefill is not among them."""
+        return sum(c.timings.cycle_s for c in self.cycles)
+
+    @property
+    def num_decoded(self) -> int:
+        """Tokens committed by cycles: all but the first, which the prefill gave."""
+        return len(self.tokens) - 1
+
+
+@dataclass(frozen=True)
+class DecodeLoop:
+    """Continues texts with one policy on one backend.
+
+    Parameters
+    ----------
+    backend : Backend
+        Live or replaying.
+    policy : Policy
+        Decides; `Policy.reset` is called before each request.
+    cost : CostModel
+        Predicts the seconds of a cycle.
+    predictor : CoveragePredictor
+        Predicts the experts of draft nodes.
+    acceptance : AcceptanceModel
+        Calibrates the drafter's probabilities.
+    observers : sequence of Observer
+        Told of every cycle, outside its timings.
+    policy_key : int
+        Key of the generator that policies may draw from.
+    """
+
+    backend: Backend
+    policy: Policy
+    cost: CostModel
+    predictor: CoveragePredictor
+    acceptance: AcceptanceModel
+    observers: Sequence[Observer] = field(default=())
+    policy_key: int = 0
+
+    def run(self, request: Request) -> DecodeResult:
+        """Continue the text of a request to its end."""
+        stream = self.stream(request)
+        cycles: list[CycleRecord] = []
+        prefill = next(stream)
+        assert isinstance(prefill, Prefill), "the stream starts with the prefill"
+        tokens = [prefill.first_token]
+        reason = _stop_reason(request, prefill.first_token, 1)
+        for record in stream:
+            assert isinstance(record, CycleRecord), "cycles follow the prefill"
+            cycles.append(record)
+            tokens.extend(record.outcome.committed)
+            reason = record.stop_reason
+        assert reason is not None, "the stream ends with a reason"
+        return DecodeResult(request, prefill, tuple(tokens), tuple(cycles), reason)
+
+    def stream(self, request: Request) -> Iterator[Prefill | CycleRecord]:
+        """Yield the prefill, then each cycle as it finishes. Closing the iterator cancels the request."""
+        self.policy.reset()
+        rng = np.random.default_rng(self.policy_key)
+        prefill = self.backend.start(request)
+        for observer in self.observers:
+            observer.on_start(request, prefill)
+        yield prefill
+        history = RoutingHistory(self.backend.geometry)
+        history.append(prefill.routing)
+        tokens = [prefill.first_token]
+        reason = _stop_reason(request, tokens[-1], len(tokens))
+        cycle_index = 0
+        while reason is None:
+            record = self._cycle(request, history, tokens, cycle_index, rng)
+            outcome = record.outcome
+            tokens.extend(outcome.committed)
+            history.append(_committed_routing(outcome))
+            self.policy.observe(outcome)
+            for observer in self.observers:
+                observer.on_cycle(record)
+            yield record
+            reason = record.stop_reason
+            cycle_index += 1
+        for observer in self.observers:
+            observer.on_end(tuple(tokens), reason)
+
+    def _cycle(
+        self,
+        request: Request,
+        history: RoutingHistory,
+        tokens: list[int],
+        cycle_index: int,
+        rng: np.random.Generator,
+    ) -> CycleRecord:
+        clock = self.backend.clock
+        started = clock()
+        remaining = request.max_new_tokens - len(tokens)
+        cycle = self._new_cycle(tokens, len(request.prompt), remaining, cycle_index, history, rng)
+        cycle, draft_s = self._draft(cycle)
+        selection = self.policy.select(cycle)
+        _check_selection(selection, cycle)
+        selected = clock()
+        verification = self.backend.verify(cycle.tree, selection)
+        accepted, emitted = walk(cycle.tree, verification)
+        committed = truncate(emitted, request.stop_ids, remaining)
+        kept = accepted[: len(committed) - 1]
+        verified = clock()
+        self.backend.commit(cycle.tree, kept, committed)
+        timings = Timings(
+            draft_s=draft_s,
+            select_s=selected - started - draft_s,
+            stall_s=verification.stall_s,
+            compute_s=verified - selected - verification.stall_s,
+            commit_s=clock() - verified,
+        )
+        reason = _stop_reason(request, committed[-1], len(tokens) + len(committed))
+        outcome = Outcome(cycle, selection, verification, kept, committed)
+        return CycleRecord(outcome, timings, reason)
+
+    def _new_cycle(
+        self,
+        tokens: list[int],
+        prompt_len: int,
+        remaining: int,
+        cycle_index: int,
+        history: RoutingHistory,
+        rng: np.random.Generator,
+    ) -> Cycle:
+        residency = self.backend.residency()
+        context_len = prompt_len + len(tokens)
+        return Cycle(
+            tree=DraftTree.root(tokens[-1]),
+            levels=0,
+            plan=DraftPlan.plain(),
+            max_depth=remaining - 1,
+            geometry=self.backend.geometry,
+            residency=residency,
+            context_len=context_len,
+            cycle_index=cycle_index,
+            acceptance=self.acceptance,
+            rng=rng,
+            _terms=cache(lambda: self.cost.terms(residency, context_len)),
+            _predict=_GrowingPrediction(self.predictor, history),
+        )
+
+    def _draft(self, cycle: Cycle) -> tuple[Cycle, float]:
+        clock, draft_s = self.backend.clock, 0.0
+        plan = self.policy.plan(cycle)
+        depth = min(plan.depth, cycle.max_depth)
+        cycle = replace(cycle, plan=DraftPlan(depth, plan.top_k, plan.max_nodes))
+        while cycle.levels < depth:
+            before = clock()
+            level = self.backend.draft_level(cycle.plan, cycle.tree)
+            draft_s += clock() - before
+            if len(level) == 0:
+                break
+            cycle = replace(cycle, tree=cycle.tree.grow(level), levels=cycle.levels + 1)
+            if cycle.levels < depth and not self.policy.after_level(cycle):
+                break
+        return cycle, draft_s
+
+
+class _GrowingPrediction:
+    """Predicts a tree's experts level by level: nodes that were predicted are not predicted again."""
+
+    def __init__(self, predictor: CoveragePredictor, history: RoutingHistory) -> None:
+        self._predictor = predictor
+        self._history = history
+        self._rows: NDArray[np.float32] | None = None
+
+    def __call__(self, tree: DraftTree) -> ExpertProbs:
+        known = 0 if self._rows is None else len(self._rows)
+        if known < len(tree):
+            new = self._predictor.predict(tree, self._history, known)
+            self._rows = new if self._rows is None else np.concatenate([self._rows, new])
+        assert self._rows is not None, "a tree has a root"
+        return ExpertProbs(self._rows[: len(tree)], type(self._predictor).__name__)
+
+
+def walk(tree: DraftTree, verification: Verification) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the accepted nodes below the root and the tokens that the target emits along them.
+
+    Sample-and-match: at each visited node the target's own token is emitted; where a selected child
+    carries it, the walk goes on there. Every emitted token is the target's, so the text is the
+    target's for any tree and any selection.
+    """
+    target_tokens = dict(zip(verification.nodes.tolist(), verification.target_tokens.tolist(), strict=True))
+    children = {
+        (int(tree.parents[node]), int(tree.tokens[node])): node for node in target_tokens if node
+    }
+    accepted: list[int] = []
+    emitted = [target_tokens[0]]
+    node = children.get((0, emitted[-1]))
+    while node is not None:
+        accepted.append(node)
+        emitted.append(target_tokens[node])
+        node = children.get((node, emitted[-1]))
+    return tuple(accepted), tuple(emitted)
+
+
+def truncate(
+    emitted: tuple[int, ...], stop_ids: frozenset[int], remaining: int
+) -> tuple[int, ...]:
+    """Cut the emitted tokens after the first stop token and at the tokens that may still be committed."""
+    for i, token in enumerate(emitted[:remaining]):
+        if token in stop_ids:
+            return emitted[: i + 1]
+    return emitted[:remaining]
+
+
+def _stop_reason(request: Request, last_token: int, num_tokens: int) -> str | None:
+    if last_token in request.stop_ids:
+        return "stop"
+    return "length" if num_tokens >= request.max_new_tokens else None
+
+
+def _committed_routing(outcome: Outcome) -> NDArray[np.int16]:
+    path = (0, *outcome.accepted)
+    rows = np.searchsorted(outcome.verification.nodes, path)
+    return outcome.verification.routing[rows]
+
+
+def _check_selection(selection: Selection, cycle: Cycle) -> None:
+    if not isinstance(selection, Selection):
+        raise InvalidSelectionError(
+            f"select must return a Selection; got {type(selection).__name__}."
+        )
+    if selection.tree is not cycle.tree:
+        raise InvalidSelectionError("the selection belongs to another tree. Build it from cycle.tree.")
+    if len(selection) > cycle.plan.max_nodes:
+        raise InvalidSelectionError(
+            f"the plan allows {cycle.plan.max_nodes} verified nodes; the selection has {len(selection)}."
+        )

@@ -1,0 +1,117 @@
+"""Experts: the geometry of a model, what is resident, what nodes need or may need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class ModelGeometry:
+    """Shape constants of a mixture-of-experts model, read from its configuration.
+
+    Parameters
+    ----------
+    num_layers : int
+        Layers with routed experts (L).
+    num_experts : int
+        Experts of a layer (E).
+    experts_per_token : int
+        Experts that the router picks for a token in a layer (K).
+    expert_bytes : int
+        Size of one expert as it is copied to the device.
+    vocab_size : int
+        Target vocabulary (V).
+    """
+
+    num_layers: int
+    num_experts: int
+    experts_per_token: int
+    expert_bytes: int
+    vocab_size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Residency:
+    """Experts whose weights are in device memory.
+
+    Parameters
+    ----------
+    mask : bool[L, E]
+        Whether each expert is resident.
+    """
+
+    mask: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        self.mask.setflags(write=False)
+
+    @classmethod
+    def everything(cls, geometry: ModelGeometry) -> Residency:
+        """Return the residency with every expert on the device."""
+        return cls(np.ones((geometry.num_layers, geometry.num_experts), bool))
+
+    @classmethod
+    def nothing(cls, geometry: ModelGeometry) -> Residency:
+        """Return the residency of an empty device."""
+        return cls(np.zeros((geometry.num_layers, geometry.num_experts), bool))
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertCoverage:
+    """Observed routing: the experts of each verified node, from the target's own routers.
+
+    Parameters
+    ----------
+    routing : int16[N, L, K]
+        Expert ids; the order within K has no meaning and a repeated id counts once.
+    num_experts : int
+        Experts of a layer (E).
+    """
+
+    routing: NDArray[np.int16]
+    num_experts: int
+
+    def __post_init__(self) -> None:
+        outside = (self.routing < 0) | (self.routing >= self.num_experts)
+        if outside.any():
+            i = tuple(int(x) for x in np.argwhere(outside)[0])
+            raise InvalidInputError(
+                f"routing{list(i)} = {self.routing[i]}, but expert ids are 0 to {self.num_experts - 1}."
+            )
+
+    @cached_property
+    def mask(self) -> NDArray[np.bool_]:
+        """Whether each node needs each expert, bool[N, L, E]."""
+        n, layers, _ = self.routing.shape
+        mask = np.zeros((n, layers, self.num_experts), bool)
+        np.put_along_axis(mask, self.routing.astype(np.intp), True, axis=2)
+        return mask
+
+    def union(self, nodes: NDArray[np.bool_] | NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return the experts that the given nodes need together, bool[L, E]."""
+        return self.mask[nodes].any(axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertProbs:
+    """Predicted routing: the calibrated probability that a node is routed to an expert.
+
+    Parameters
+    ----------
+    probs : float32[N, L, E]
+        Sums to K over the experts of a layer (up to 1e-3 relative). An oracle holds 0 and 1.
+    source : str
+        The predictor that said so.
+    """
+
+    probs: NDArray[np.float32]
+    source: str
+
+    def __post_init__(self) -> None:
+        self.probs.setflags(write=False)

@@ -1,0 +1,35 @@
+"""What the routers did so far: how long ago each expert was last needed by committed text."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.experts import ModelGeometry
+
+NEVER = np.iinfo(np.int64).max // 2
+"""Age of an expert that no committed token has needed."""
+
+
+class RoutingHistory:
+    """The routing of the committed text, seen from its end.
+
+    Only tokens that the target has run are known: the last committed token, the root of the next
+    cycle, is not among them.
+    """
+
+    def __init__(self, geometry: ModelGeometry) -> None:
+        self._layers = np.arange(geometry.num_layers)[:, None]
+        self._last = np.full((geometry.num_layers, geometry.num_experts), -NEVER, np.int64)
+        self._length = 0
+
+    def append(self, routing: NDArray[np.int16]) -> None:
+        """Add the routing of further committed tokens, int16[T, L, K], oldest first."""
+        for token in routing:
+            self._last[self._layers, token] = self._length
+            self._length += 1
+
+    @property
+    def ages(self) -> NDArray[np.int64]:
+        """Tokens since each expert was last needed, int64[L, E]; 0 for the newest token's, `NEVER` if never."""
+        return np.minimum(self._length - 1 - self._last, NEVER)

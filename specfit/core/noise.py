@@ -1,0 +1,65 @@
+"""Sampling settings and noise keyed by position, so that drafts cannot change the text.
+
+Speculative and plain sampling draw the same token at a position because the Gumbel noise of that
+position depends on nothing but the seed and the position.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the target's tokens are drawn.
+
+    Parameters
+    ----------
+    temperature : float
+        0 is greedy; otherwise logits are divided by it.
+    top_k : int
+        Keep the `top_k` most probable tokens; 0 keeps all.
+    top_p : float
+        Keep the smallest set of tokens with at least this probability; 1 keeps all.
+    noise_key : int
+        Key of the position-keyed noise.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    noise_key: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise InvalidInputError(f"temperature must be 0 (greedy) or more; got {self.temperature}.")
+        if self.top_k < 0:
+            raise InvalidInputError(f"top_k must be 0 (all) or more; got {self.top_k}.")
+        if not 0 < self.top_p <= 1:
+            raise InvalidInputError(f"top_p must be above 0 and at most 1; got {self.top_p}.")
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most probable token is taken."""
+        return self.temperature == 0
+
+
+def gumbel_noise(noise_key: int, position: int, size: int) -> NDArray[np.float64]:
+    """Return the standard Gumbel noise of the token emitted at `position`, float64[size].
+
+    Parameters
+    ----------
+    noise_key : int
+        Key of the run.
+    position : int
+        Index of the emitted token in the whole text, prompt included.
+    size : int
+        Vocabulary size.
+    """
+    generator = np.random.Generator(np.random.Philox(key=[noise_key, position]))
+    return generator.gumbel(size=size)

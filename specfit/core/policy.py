@@ -1,0 +1,146 @@
+"""The policy interface: what to draft, when to stop drafting, what to verify.
+
+`Cycle` is all that a policy may know. A policy cannot tell a simulated cycle from a live one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.backend import Verification
+from specfit.core.cost import CostTerms
+from specfit.core.experts import ExpertProbs, ModelGeometry, Residency
+from specfit.core.predictor import AcceptanceModel
+from specfit.core.registry import Registry
+from specfit.core.selection import Selection
+from specfit.core.tree import DraftPlan, DraftTree, path_products
+
+
+@dataclass(frozen=True, eq=False)
+class Cycle:
+    """One verification cycle as a policy sees it, before the target has run.
+
+    Parameters
+    ----------
+    tree : DraftTree
+        What is drafted so far; the root alone when `Policy.plan` is asked.
+    levels : int
+        Levels drafted so far.
+    plan : DraftPlan
+        The plan in force; that of a plain step when `Policy.plan` is asked.
+    max_depth : int
+        Deepest useful level: one less than the tokens that may still be committed.
+    geometry : ModelGeometry
+        Shape of the target.
+    residency : Residency
+        Experts on the device at the start of the cycle.
+    context_len : int
+        Committed tokens, the root included.
+    cycle_index : int
+        0 for the first cycle of a request.
+    acceptance : AcceptanceModel
+        Calibration of the drafter's probabilities.
+    rng : numpy.random.Generator
+        The only source of randomness that a policy may use.
+    """
+
+    tree: DraftTree
+    levels: int
+    plan: DraftPlan
+    max_depth: int
+    geometry: ModelGeometry
+    residency: Residency
+    context_len: int
+    cycle_index: int
+    acceptance: AcceptanceModel
+    rng: np.random.Generator
+    _terms: Callable[[], CostTerms] = field(repr=False)
+    _predict: Callable[[DraftTree], ExpertProbs] = field(repr=False)
+
+    @cached_property
+    def terms(self) -> CostTerms:
+        """The parts of this cycle's predicted time."""
+        return self._terms()
+
+    @cached_property
+    def expert_probs(self) -> ExpertProbs:
+        """Predicted routing of every node, float32[N, L, E]; computed when first asked for."""
+        return self._predict(self.tree)
+
+    @cached_property
+    def accept_probs(self) -> NDArray[np.float64]:
+        """Calibrated probability that each node is accepted given its parent, float64[N]."""
+        return self.acceptance.calibrate(self.tree)
+
+    @cached_property
+    def path_probs(self) -> NDArray[np.float64]:
+        """Calibrated probability that the whole path to each node is accepted, float64[N]."""
+        return path_products(self.tree.parents, self.accept_probs)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What came of a cycle.
+
+    Parameters
+    ----------
+    cycle : Cycle
+        The cycle when its selection was made.
+    selection : Selection
+        The nodes that were verified.
+    verification : Verification
+        The target's answer for each of them.
+    accepted : tuple of int
+        The accepted nodes below the root, in order, without the next root: one less than committed.
+    committed : tuple of int
+        The tokens committed by the cycle: the accepted ones and the next root, cut at a stop token
+        or at the token limit.
+    """
+
+    cycle: Cycle
+    selection: Selection
+    verification: Verification
+    accepted: tuple[int, ...]
+    committed: tuple[int, ...]
+
+
+class Policy(ABC):
+    """Decides what is drafted and which nodes are verified. One method to write: `select`.
+
+    Dataclass fields are the parameters: they make the constructor, ``--set name=value`` and the spec
+    in results. Whatever a policy learns from `observe` is forgotten by `reset`.
+    """
+
+    def plan(self, cycle: Cycle) -> DraftPlan:
+        """Return what to draft; the cycle's tree is the root alone. Default: depth 5, top-k 4."""
+        return DraftPlan(depth=5, top_k=4, max_nodes=60)
+
+    def after_level(self, cycle: Cycle) -> bool:
+        """Return whether to draft another level. Default: until the plan is done."""
+        return True
+
+    @abstractmethod
+    def select(self, cycle: Cycle) -> Selection:
+        """Return the nodes to verify, at most ``cycle.plan.max_nodes`` of them."""
+
+    def observe(self, outcome: Outcome) -> None:  # noqa: B027 - optional hook
+        """Take note of what came of a cycle."""
+
+    def reset(self) -> None:  # noqa: B027 - optional hook
+        """Forget what earlier requests taught."""
+
+    def to_spec(self) -> dict[str, Any]:
+        """Return the name and parameters from which an equal policy can be made."""
+        return policies.spec_of(self)
+
+
+policies: Registry[Policy] = Registry("policy", "specfit.policies")
+register_policy = policies.register
+"""Class decorator that registers a policy under a name."""

@@ -1,0 +1,76 @@
+"""The two predictions that selection rests on: which experts a node needs, and whether it is accepted."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.experts import ModelGeometry
+from specfit.core.history import RoutingHistory
+from specfit.core.registry import Registry
+from specfit.core.tree import DraftTree
+
+
+class CoveragePredictor(ABC):
+    """Predicts the routing of draft nodes before the target has seen them, as probabilities."""
+
+    @abstractmethod
+    def predict(
+        self, tree: DraftTree, history: RoutingHistory, first: int
+    ) -> NDArray[np.float32]:
+        """Return the probability that each node from `first` on is routed to each expert.
+
+        Parameters
+        ----------
+        tree : DraftTree
+            N nodes; those before `first` were asked for already.
+        history : RoutingHistory
+            Routing of the committed text.
+        first : int
+            First node of the answer.
+
+        Returns
+        -------
+        float32[N - first, L, E]
+            In [0, 1]; sums to K over the experts of a layer (up to 1e-3 relative).
+        """
+
+    def check_geometry(self, geometry: ModelGeometry) -> None:
+        """Raise `CheckpointError` if this predictor was fitted for a model of another shape."""
+
+    def to_spec(self) -> dict[str, Any]:
+        """Return the name and parameters from which an equal predictor can be made."""
+        return predictors.spec_of(self)
+
+
+class AcceptanceModel(ABC):
+    """Turns the drafter's probabilities into calibrated probabilities of acceptance."""
+
+    @abstractmethod
+    def calibrate(self, tree: DraftTree) -> NDArray[np.float64]:
+        """Return the probability that each node is accepted given that its parent is.
+
+        Returns
+        -------
+        float64[N]
+            1 at the root; siblings sum to at most 1. A node's value does not depend on later levels.
+        """
+
+    @abstractmethod
+    def continuation(self, depth: int, top_k: int) -> float:
+        """Return the probability that one of `top_k` children at `depth` is the target's token.
+
+        Given that their parent at ``depth - 1`` is accepted and before they are drafted; `depth` is
+        1 or more.
+        """
+
+    def to_spec(self) -> dict[str, Any]:
+        """Return the name and parameters from which an equal model can be made."""
+        return acceptance_models.spec_of(self)
+
+
+predictors: Registry[CoveragePredictor] = Registry("predictor", "specfit.predictors")
+acceptance_models: Registry[AcceptanceModel] = Registry("acceptance model", "specfit.acceptance")

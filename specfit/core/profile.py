@@ -1,0 +1,97 @@
+"""A hardware profile: the measured or cited constants of one machine, as a TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from specfit.core.errors import InvalidInputError, did_you_mean
+
+
+@dataclass(frozen=True)
+class HardwareProfile:
+    """Constants from which the seconds of a cycle are predicted.
+
+    Parameters
+    ----------
+    name : str
+        Id of the profile, printed in every result.
+    provenance : str
+        How the numbers came about: the command that measured them, or a citation.
+    kind : str
+        ``"measured"``, ``"emulated"`` (a measured machine whose link is emulated) or ``"cited"``.
+    first_level_s, level_s : float
+        Seconds of the first drafted level (with the head catching up on committed tokens) and of
+        each further one.
+    verify_fixed_s, verify_node_s : float
+        Seconds of a pass with every expert resident: ``verify_fixed_s + verify_node_s * nodes``.
+    resident_expert_s : float
+        Seconds that one more activated resident expert adds.
+    copy_latency_s : float
+        Seconds that each copy takes whatever its size.
+    h2d_bandwidth_bytes_per_s : float
+        Bytes a second from host to device.
+    expert_bytes : int
+        Size of one expert.
+    """
+
+    name: str
+    provenance: str
+    kind: str
+    first_level_s: float
+    level_s: float
+    verify_fixed_s: float
+    verify_node_s: float
+    resident_expert_s: float
+    copy_latency_s: float
+    h2d_bandwidth_bytes_per_s: float
+    expert_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("measured", "emulated", "cited"):
+            raise InvalidInputError(f"kind must be measured, emulated or cited; got '{self.kind}'.")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name.endswith("_s") and not 0 <= value < float("inf"):
+                raise InvalidInputError(f"{field.name} must be 0 or more; got {value}.")
+        if not self.h2d_bandwidth_bytes_per_s >= 1e6:
+            raise InvalidInputError(
+                f"h2d_bandwidth_bytes_per_s = {self.h2d_bandwidth_bytes_per_s:g}, which is "
+                f"{self.h2d_bandwidth_bytes_per_s:g} B/s. Bandwidths are in bytes a second; "
+                f"did you mean {self.h2d_bandwidth_bytes_per_s:g}e9?"
+            )
+
+    @property
+    def copy_s(self) -> float:
+        """Seconds that one expert occupies the link."""
+        return self.copy_latency_s + self.expert_bytes / self.h2d_bandwidth_bytes_per_s
+
+    def write(self, path: Path) -> None:
+        """Write the profile as TOML."""
+        lines = [f"{key} = {_toml(value)}" for key, value in asdict(self).items()]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> HardwareProfile:
+        """Read a profile; an unknown or missing key is an error that names it."""
+        try:
+            table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InvalidInputError(f"cannot read the hardware profile {path}: {error}.") from error
+        known = [f.name for f in fields(cls)]
+        for key in table:
+            if key not in known:
+                raise InvalidInputError(f"{path}: unknown key {key}.{did_you_mean(key, known)}")
+        missing = [k for k in known if k not in table]
+        if missing:
+            raise InvalidInputError(f"{path}: missing {', '.join(missing)}. Run `specfit calibrate`.")
+        return cls(**table)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)

@@ -1,0 +1,261 @@
+"""The draft tree: candidate continuations of the committed text, root first.
+
+Knows tokens, parents and the drafter's probabilities. Knows nothing of experts or costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.errors import InvalidPlanError, InvalidTreeError
+
+_Array = TypeVar("_Array", bound="NDArray[Any]")
+
+
+@dataclass(frozen=True)
+class DraftPlan:
+    """What the drafter is asked to draw, and how many nodes may be verified of it.
+
+    The drafter draws the EAGLE pool: the `top_k` best children of the root, then `top_k` children
+    of each of the `top_k` best nodes of the newest level by path probability. Every candidate stays
+    in the draft tree, so the tree has ``1 + top_k + (depth - 1) * top_k**2`` nodes at full depth.
+
+    Parameters
+    ----------
+    depth : int
+        Levels to draw at most; 0 is a plain decoding step.
+    top_k : int
+        Children of an expanded node, and nodes expanded in a level. 1 draws a chain.
+    max_nodes : int
+        Upper limit of the *selection*, root included.
+    """
+
+    depth: int
+    top_k: int
+    max_nodes: int
+
+    def __post_init__(self) -> None:
+        if self.depth < 0:
+            raise InvalidPlanError(f"depth must be 0 or more; got {self.depth}.")
+        if self.top_k < 1:
+            raise InvalidPlanError(f"top_k must be at least 1; got {self.top_k}.")
+        if self.max_nodes < 1:
+            raise InvalidPlanError(
+                f"max_nodes counts the root and must be at least 1; got {self.max_nodes}."
+            )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is to be drafted: the cycle is one step of plain decoding."""
+        return self.depth == 0
+
+    @classmethod
+    def plain(cls) -> DraftPlan:
+        """Return the plan of a plain decoding step."""
+        return cls(depth=0, top_k=1, max_nodes=1)
+
+
+@dataclass(frozen=True)
+class DraftLevel:
+    """One more level of a draft tree, as the drafter hands it over.
+
+    Parameters
+    ----------
+    parents : int32[n]
+        Index in the tree so far of each new node's parent, non-decreasing.
+    tokens : int64[n]
+        Target vocabulary ids; siblings differ.
+    log_probs : float32[n]
+        Log of the drafter's probability of the token given its parent's path.
+    ranks : int32[n]
+        Rank among its siblings, 0 the most probable.
+    entropies : float32[n]
+        Entropy in nats of the drafter's distribution at the parent.
+    """
+
+    parents: NDArray[np.int32]
+    tokens: NDArray[np.int64]
+    log_probs: NDArray[np.float32]
+    ranks: NDArray[np.int32]
+    entropies: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, eq=False)
+class DraftTree:
+    """Candidate continuations of the committed text; node 0, the root, is the last committed token.
+
+    Parameters
+    ----------
+    tokens : int64[N]
+        Target vocabulary ids.
+    parents : int32[N]
+        ``parents[0] == -1``; every other parent comes before its child.
+    log_probs : float32[N]
+        Log of the drafter's conditional probability; 0 at the root.
+    ranks : int32[N]
+        Rank among the siblings, 0 the most probable; 0 at the root.
+    entropies : float32[N]
+        Entropy in nats of the drafter's distribution at the parent; 0 at the root.
+
+    Raises
+    ------
+    InvalidTreeError
+        Shapes differ, a parent does not come before its child, or a log probability is NaN or
+        positive; the message names the index and the value.
+    """
+
+    tokens: NDArray[np.int64]
+    parents: NDArray[np.int32]
+    log_probs: NDArray[np.float32]
+    ranks: NDArray[np.int32]
+    entropies: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        _check_tree(self)
+        for array in (self.tokens, self.parents, self.log_probs, self.ranks, self.entropies):
+            array.setflags(write=False)
+
+    @classmethod
+    def root(cls, token: int) -> DraftTree:
+        """Return the tree that holds only the last committed token."""
+        return cls(
+            tokens=np.array([token], np.int64),
+            parents=np.array([-1], np.int32),
+            log_probs=np.zeros(1, np.float32),
+            ranks=np.zeros(1, np.int32),
+            entropies=np.zeros(1, np.float32),
+        )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        parents: NDArray[np.int32],
+        cond_probs: NDArray[np.float64],
+        tokens: NDArray[np.int64] | None = None,
+    ) -> DraftTree:
+        """Build a tree from parents and conditional probabilities; siblings are ranked by index."""
+        parents = np.asarray(parents, np.int32)
+        n = len(parents)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_probs = np.log(np.asarray(cond_probs, np.float64)).astype(np.float32)
+        seen: dict[int, int] = {}
+        ranks = np.zeros(n, np.int32)
+        for node, parent in enumerate(parents.tolist()):
+            ranks[node] = seen.get(parent, 0)
+            seen[parent] = seen.get(parent, 0) + 1
+        return cls(
+            tokens=np.arange(n, dtype=np.int64) if tokens is None else np.asarray(tokens, np.int64),
+            parents=parents,
+            log_probs=log_probs,
+            ranks=ranks,
+            entropies=np.zeros(n, np.float32),
+        )
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def grow(self, level: DraftLevel) -> DraftTree:
+        """Return the tree with one more level; nodes that exist keep their index."""
+        return DraftTree(
+            tokens=np.concatenate([self.tokens, level.tokens]),
+            parents=np.concatenate([self.parents, level.parents]),
+            log_probs=np.concatenate([self.log_probs, level.log_probs]),
+            ranks=np.concatenate([self.ranks, level.ranks]),
+            entropies=np.concatenate([self.entropies, level.entropies]),
+        )
+
+    @cached_property
+    def depths(self) -> NDArray[np.int32]:
+        """Depth of each node, int32[N]; the root has 0."""
+        depths = np.zeros(len(self), np.int32)
+        for node, parent in enumerate(self.parents.tolist()):
+            if node:
+                depths[node] = depths[parent] + 1
+        return _read_only(depths)
+
+    @cached_property
+    def cond_probs(self) -> NDArray[np.float64]:
+        """The drafter's probability of each node given its parent, float64[N]; 1 at the root."""
+        return _read_only(np.exp(self.log_probs.astype(np.float64)))
+
+    @cached_property
+    def path_probs(self) -> NDArray[np.float64]:
+        """Product of the conditional probabilities from the root to each node, float64[N]."""
+        return _read_only(path_products(self.parents, self.cond_probs))
+
+    @property
+    def num_levels(self) -> int:
+        """Depth of the deepest node."""
+        return int(self.depths.max())
+
+    def children(self, node: int) -> NDArray[np.intp]:
+        """Return the indices of `node`'s children, ascending."""
+        return np.flatnonzero(self.parents == node)
+
+    def path(self, node: int) -> tuple[int, ...]:
+        """Return the nodes from the root to `node`, both included."""
+        nodes = [node]
+        while self.parents[nodes[-1]] >= 0:
+            nodes.append(int(self.parents[nodes[-1]]))
+        return tuple(reversed(nodes))
+
+    @cached_property
+    def ancestor_mask(self) -> NDArray[np.bool_]:
+        """Whether node ``j`` lies on the path from the root to node ``i``, bool[N, N]; itself included."""
+        mask = np.eye(len(self), dtype=bool)
+        for node, parent in enumerate(self.parents.tolist()):
+            if node:
+                mask[node] |= mask[parent]
+        return _read_only(mask)
+
+
+def path_products(
+    parents: NDArray[np.int32], cond_probs: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the product of `cond_probs` from the root to each node, float64[N]."""
+    products = [float(cond_probs[0])]
+    for parent, prob in zip(parents[1:].tolist(), cond_probs[1:].tolist(), strict=True):
+        products.append(products[parent] * prob)
+    return np.array(products)
+
+
+def _read_only(array: _Array) -> _Array:
+    array.setflags(write=False)
+    return array
+
+
+def _check_tree(tree: DraftTree) -> None:
+    n = len(tree.tokens)
+    shapes = [len(a) for a in (tree.parents, tree.log_probs, tree.ranks, tree.entropies)]
+    if n == 0 or any(s != n for s in shapes):
+        raise InvalidTreeError(
+            f"a tree needs at least the root and one value a node in every array; "
+            f"got {n} tokens and {shapes} parents, log_probs, ranks, entropies."
+        )
+    if tree.parents[0] != -1:
+        raise InvalidTreeError(f"parents[0] must be -1, the root's; got {tree.parents[0]}.")
+    _check_parents(tree.parents, n)
+    wrong = ~(tree.log_probs <= 0)
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise InvalidTreeError(
+            f"log_probs[{i}] = {tree.log_probs[i]}, but the log of a probability is a number <= 0."
+        )
+
+
+def _check_parents(parents: NDArray[np.int32], n: int) -> None:
+    late = (parents[1:] >= np.arange(1, n)) | (parents[1:] < 0)
+    if late.any():
+        i = int(np.argmax(late)) + 1
+        raise InvalidTreeError(
+            f"parents[{i}] = {parents[i]}, but a parent must come before its child "
+            f"(0 <= parents[{i}] < {i}). Order the nodes root first."
+        )

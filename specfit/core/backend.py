@@ -42,7 +42,9 @@ class Request:
         if not self.prompt:
             raise InvalidInputError("a prompt must have at least one token; got none.")
         if self.max_new_tokens < 1:
-            raise InvalidInputError(f"max_new_tokens must be at least 1; got {self.max_new_tokens}.")
+            raise InvalidInputError(
+                f"max_new_tokens must be at least 1; got {self.max_new_tokens}."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +132,9 @@ class Backend(ABC):
         """Run the target over the selection."""
 
     @abstractmethod
-    def commit(self, tree: DraftTree, accepted: tuple[int, ...], committed: tuple[int, ...]) -> None:
+    def commit(
+        self, tree: DraftTree, accepted: tuple[int, ...], committed: tuple[int, ...]
+    ) -> None:
         """Keep the accepted nodes' state, drop the rest, and take the last token as the next root.
 
         Parameters

@@ -50,7 +50,9 @@ class CostTerms:
         _check_table("draft_s", self.draft_s)
         _check_table("tau_s", self.tau_s)
         if not (np.isfinite(self.weight_s).all() and (self.weight_s >= 0).all()):
-            bad = tuple(int(x) for x in np.argwhere(~(self.weight_s >= 0) | ~np.isfinite(self.weight_s))[0])
+            bad = tuple(
+                int(x) for x in np.argwhere(~(self.weight_s >= 0) | ~np.isfinite(self.weight_s))[0]
+            )
             raise InvalidInputError(
                 f"weight_s{list(bad)} = {self.weight_s[bad]}, but an expert costs 0 or more finite seconds."
             )

@@ -274,7 +274,9 @@ def walk(tree: DraftTree, verification: Verification) -> tuple[tuple[int, ...], 
     carries it, the walk goes on there. Every emitted token is the target's, so the text is the
     target's for any tree and any selection.
     """
-    target_tokens = dict(zip(verification.nodes.tolist(), verification.target_tokens.tolist(), strict=True))
+    target_tokens = dict(
+        zip(verification.nodes.tolist(), verification.target_tokens.tolist(), strict=True)
+    )
     children = {
         (int(tree.parents[node]), int(tree.tokens[node])): node for node in target_tokens if node
     }
@@ -288,9 +290,7 @@ def walk(tree: DraftTree, verification: Verification) -> tuple[tuple[int, ...], 
     return tuple(accepted), tuple(emitted)
 
 
-def truncate(
-    emitted: tuple[int, ...], stop_ids: frozenset[int], remaining: int
-) -> tuple[int, ...]:
+def truncate(emitted: tuple[int, ...], stop_ids: frozenset[int], remaining: int) -> tuple[int, ...]:
     """Cut the emitted tokens after the first stop token and at the tokens that may still be committed."""
     for i, token in enumerate(emitted[:remaining]):
         if token in stop_ids:
@@ -316,7 +316,9 @@ def _check_selection(selection: Selection, cycle: Cycle) -> None:
             f"select must return a Selection; got {type(selection).__name__}."
         )
     if selection.tree is not cycle.tree:
-        raise InvalidSelectionError("the selection belongs to another tree. Build it from cycle.tree.")
+        raise InvalidSelectionError(
+            "the selection belongs to another tree. Build it from cycle.tree."
+        )
     if len(selection) > cycle.plan.max_nodes:
         raise InvalidSelectionError(
             f"the plan allows {cycle.plan.max_nodes} verified nodes; the selection has {len(selection)}."

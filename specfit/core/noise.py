@@ -37,7 +37,9 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
-            raise InvalidInputError(f"temperature must be 0 (greedy) or more; got {self.temperature}.")
+            raise InvalidInputError(
+                f"temperature must be 0 (greedy) or more; got {self.temperature}."
+            )
         if self.top_k < 0:
             raise InvalidInputError(f"top_k must be 0 (all) or more; got {self.top_k}.")
         if not 0 < self.top_p <= 1:

@@ -18,9 +18,7 @@ class CoveragePredictor(ABC):
     """Predicts the routing of draft nodes before the target has seen them, as probabilities."""
 
     @abstractmethod
-    def predict(
-        self, tree: DraftTree, history: RoutingHistory, first: int
-    ) -> NDArray[np.float32]:
+    def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
         """Return the probability that each node from `first` on is routed to each expert.
 
         Parameters

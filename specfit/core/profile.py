@@ -86,7 +86,9 @@ class HardwareProfile:
                 raise InvalidInputError(f"{path}: unknown key {key}.{did_you_mean(key, known)}")
         missing = [k for k in known if k not in table]
         if missing:
-            raise InvalidInputError(f"{path}: missing {', '.join(missing)}. Run `specfit calibrate`.")
+            raise InvalidInputError(
+                f"{path}: missing {', '.join(missing)}. Run `specfit calibrate`."
+            )
         return cls(**table)
 
 

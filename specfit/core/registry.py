@@ -130,7 +130,9 @@ class Registry(Generic[T]):
             for f in dataclasses.fields(plugin)  # type: ignore[arg-type]
             if f.init and f.repr
         }
-        simple = {k: v for k, v in params.items() if isinstance(v, (bool, int, float, str, type(None)))}
+        simple = {
+            k: v for k, v in params.items() if isinstance(v, (bool, int, float, str, type(None)))
+        }
         return {"name": name, "params": simple}
 
     def _load_entry_points(self) -> None:
@@ -162,7 +164,9 @@ def _convert(cls: type[Any], field: dataclasses.Field[Any], text: str) -> Any:
         if kind == "float":
             return float(text)
     except (ValueError, KeyError):
-        raise InvalidInputError(f"{cls.__name__}.{field.name} must be {kind}; got '{text}'.") from None
+        raise InvalidInputError(
+            f"{cls.__name__}.{field.name} must be {kind}; got '{text}'."
+        ) from None
     return text
 
 

@@ -12,6 +12,25 @@ from specfit.core.errors import InvalidSelectionError
 from specfit.core.tree import DraftTree
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """What a policy expects of its selection, to be held against what came of it.
+
+    Parameters
+    ----------
+    committed : float
+        Expected committed tokens.
+    misses : float
+        Expected experts to copy.
+    cycle_s : float
+        Expected seconds of the cycle.
+    """
+
+    committed: float
+    misses: float
+    cycle_s: float
+
+
 @dataclass(frozen=True, eq=False)
 class Selection:
     """The nodes sent to the target: contains the root and, with each node, its parent.
@@ -22,6 +41,8 @@ class Selection:
         The tree that the nodes belong to.
     mask : bool[N]
         Whether each node is selected.
+    prediction : Prediction, optional
+        What the policy expects of it, if it says so.
 
     Raises
     ------
@@ -31,6 +52,7 @@ class Selection:
 
     tree: DraftTree
     mask: NDArray[np.bool_]
+    prediction: Prediction | None = None
 
     def __post_init__(self) -> None:
         if self.mask.shape != (len(self.tree),) or self.mask.dtype != np.bool_:
@@ -50,7 +72,9 @@ class Selection:
         self.mask.setflags(write=False)
 
     @classmethod
-    def from_nodes(cls, tree: DraftTree, nodes: NDArray[np.intp] | tuple[int, ...] | list[int]) -> Selection:
+    def from_nodes(
+        cls, tree: DraftTree, nodes: NDArray[np.intp] | tuple[int, ...] | list[int]
+    ) -> Selection:
         """Return the selection of exactly these nodes."""
         mask = np.zeros(len(tree), bool)
         mask[np.asarray(nodes, np.intp)] = True

@@ -153,9 +153,7 @@ class ExpertCache(ABC):
     def end_pass(self) -> None:
         """Tell the cache that a pass is over; nothing to do for most rules."""
 
-    def _make_room(
-        self, layer: int, experts: IdArray, loads: IdArray
-    ) -> tuple[IdArray, IdArray]:
+    def _make_room(self, layer: int, experts: IdArray, loads: IdArray) -> tuple[IdArray, IdArray]:
         slots = self._slots[layer]
         resident = np.flatnonzero(slots >= 0)
         num_free = self.capacity - len(resident)

@@ -65,3 +65,25 @@ def gumbel_noise(noise_key: int, position: int, size: int) -> NDArray[np.float64
     """
     generator = np.random.Generator(np.random.Philox(key=[noise_key, position]))
     return generator.gumbel(size=size)
+
+
+def processed_logits(logits: NDArray[np.float64], sampling: Sampling) -> NDArray[np.float64]:
+    """Return the logits of the distribution that tokens are drawn from, float64[n, V].
+
+    Temperature first, then top-k, then top-p over what is left; what is cut is ``-inf``. Of equal
+    logits the lower id is kept. Greedy logits are returned as they are.
+    """
+    if sampling.is_greedy:
+        return logits
+    scaled = logits / sampling.temperature
+    order = np.argsort(-scaled, axis=-1, kind="stable")
+    ranked = np.take_along_axis(scaled, order, -1)
+    if sampling.top_k:
+        ranked[..., sampling.top_k :] = -np.inf
+    if sampling.top_p < 1:
+        probs = np.exp(ranked - ranked[..., :1])
+        before = np.cumsum(probs, axis=-1) - probs
+        ranked[before >= sampling.top_p * probs.sum(axis=-1, keepdims=True)] = -np.inf
+    processed = np.empty_like(scaled)
+    np.put_along_axis(processed, order, ranked, -1)
+    return processed

@@ -217,6 +217,16 @@ class DraftTree:
         return _read_only(mask)
 
 
+def frontier(tree: DraftTree, top_k: int) -> NDArray[np.intp]:
+    """Return the nodes that a drafter expands next, ascending: the newest level's `top_k` best.
+
+    The best are those of the highest path probability; of equally probable ones, the lower index.
+    """
+    newest = np.flatnonzero(tree.depths == tree.num_levels)
+    order = np.argsort(-tree.path_probs[newest], kind="stable")
+    return np.sort(newest[order[:top_k]])
+
+
 def path_products(
     parents: NDArray[np.int32], cond_probs: NDArray[np.float64]
 ) -> NDArray[np.float64]:

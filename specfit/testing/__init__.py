@@ -1,0 +1,1 @@
+"""Checks, doubles and Hypothesis strategies for authors of plug-ins."""

@@ -243,6 +243,7 @@ class DecodeLoop:
             level = self.backend.draft_level(cycle.plan, cycle.tree)
             draft_s += clock() - before
             if len(level) == 0:
+                cycle = replace(cycle, is_exhausted=True)
                 break
             cycle = replace(cycle, tree=cycle.tree.grow(level), levels=cycle.levels + 1)
             if cycle.levels < depth and not self.policy.after_level(cycle):

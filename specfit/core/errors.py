@@ -61,6 +61,10 @@ class TraceFormatError(SpecfitError, ValueError):
     """A trace that is damaged, incomplete, or of a version that this reader does not know."""
 
 
+class TraceWriteError(SpecfitError, OSError):
+    """A trace that cannot be written: the path is taken, or the disk is full or failing."""
+
+
 class TraceCoverageError(SpecfitError, LookupError):
     """A policy asked for something that the trace does not hold; the message names the plan to record."""
 

@@ -49,6 +49,8 @@ class Cycle:
         Calibration of the drafter's probabilities.
     rng : numpy.random.Generator
         The only source of randomness that a policy may use.
+    is_exhausted : bool
+        Whether the drafter had nothing to add when it was last asked for a level.
     """
 
     tree: DraftTree
@@ -63,6 +65,7 @@ class Cycle:
     rng: np.random.Generator
     _terms: Callable[[], CostTerms] = field(repr=False)
     _predict: Callable[[DraftTree], ExpertProbs] = field(repr=False)
+    is_exhausted: bool = False
 
     @cached_property
     def terms(self) -> CostTerms:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import sys
+import types
+import typing
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -35,17 +37,17 @@ class Registry(Generic[T]):
         self.kind = kind
         self.group = group
         self._classes: dict[str, type[T]] = {}
-        self._looked_for_entry_points = False
+        self._points: dict[str, EntryPoint] | None = None
 
     def register(self, name: str) -> Callable[[type[Any]], type[Any]]:
         """Return a class decorator that registers the class under `name`."""
 
         def add(cls: type[Any]) -> type[Any]:
             owner = self._classes.get(name)
-            if owner is not None and owner.__qualname__ != cls.__qualname__:
+            if owner is not None and _place(owner) != _place(cls):
                 raise InvalidInputError(
-                    f"{self.kind} '{name}' is registered already, by {owner.__module__}.{owner.__qualname__}."
-                    f" Choose another name."
+                    f"{self.kind} '{name}' is registered already, by {_place(owner)}. "
+                    f"Choose another name."
                 )
             self._classes[name] = cls
             return cls
@@ -54,8 +56,7 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """Return the registered names, sorted."""
-        self._load_entry_points()
-        return sorted(self._classes)
+        return sorted({*self._classes, *self._entry_points()})
 
     def get(self, name: str) -> type[T]:
         """Return the class registered under `name`, or the class named by ``file.py:Class``.
@@ -67,11 +68,12 @@ class Registry(Generic[T]):
         """
         if ".py:" in name:
             return self._from_file(name)
-        self._load_entry_points()
+        if name not in self._classes and name in self._entry_points():
+            self._classes[name] = self._load(self._entry_points()[name])
         if name not in self._classes:
-            known = ", ".join(self.names())
+            known = self.names()
             raise UnknownPluginError(
-                f"no {self.kind} '{name}'.{did_you_mean(name, self._classes)} Known: {known}."
+                f"no {self.kind} '{name}'.{did_you_mean(name, known)} Known: {', '.join(known)}."
             )
         return self._classes[name]
 
@@ -102,45 +104,65 @@ class Registry(Generic[T]):
             key, equals, value = pair.partition("=")
             if not equals:
                 raise InvalidInputError(
-                    f"'{pair}' in {self.kind} spec '{spec}' must read name=value. Write {name}:name=value."
+                    f"'{pair}' in {self.kind} spec '{spec}' must read name=value. "
+                    f"Write {name}:name=value."
                 )
             parsed[key.strip()] = value.strip()
         return name, parsed
 
     def build(self, name: str, params: dict[str, Any]) -> T:
-        """Return an object of the class `name` with these parameters; text is converted by field type."""
+        """Return an object of the class `name`; values that are text are converted by field type.
+
+        Raises
+        ------
+        InvalidInputError
+            An unknown or missing parameter, or a value of another kind.
+        """
         cls = self.get(name)
-        fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
-        values: dict[str, Any] = {}
-        for key, value in params.items():
+        fields = _parameters(cls)
+        for key in params:
             if key not in fields:
                 raise InvalidInputError(
                     f"{cls.__name__} has no parameter {key}.{did_you_mean(key, fields)}"
                     f" Parameters: {', '.join(fields) or 'none'}."
                 )
-            values[key] = _convert(cls, fields[key], value) if isinstance(value, str) else value
-        return cls(**values)
+        for key, field in fields.items():
+            if key not in params and _is_required(field):
+                raise InvalidInputError(
+                    f"{cls.__name__} needs a value for {key}. Write {name}:{key}=value."
+                )
+        return cls(**{key: _value(cls, key, value) for key, value in params.items()})
 
     def spec_of(self, plugin: object) -> dict[str, Any]:
-        """Return the name of the plug-in's class and its parameters, in types that JSON knows."""
-        names = [n for n, c in self._classes.items() if c is type(plugin)]
-        name = names[0] if names else f"{type(plugin).__module__}:{type(plugin).__qualname__}"
+        """Return the name and the parameters of a plug-in, in types that JSON knows.
+
+        The name is the one under which `get` finds the class, registered or ``file.py:Class``.
+        Parameters of other types (a hardware profile) are left out.
+        """
+        cls = type(plugin)
+        names = [n for n, c in self._classes.items() if c is cls]
         params = {
-            f.name: getattr(plugin, f.name)
-            for f in dataclasses.fields(plugin)  # type: ignore[arg-type]
-            if f.init and f.repr
+            key: getattr(plugin, key) for key, field in _parameters(cls).items() if field.repr
         }
         simple = {
             k: v for k, v in params.items() if isinstance(v, (bool, int, float, str, type(None)))
         }
-        return {"name": name, "params": simple}
+        return {"name": names[0] if names else _file_name(cls), "params": simple}
 
-    def _load_entry_points(self) -> None:
-        if self._looked_for_entry_points:
-            return
-        self._looked_for_entry_points = True
-        for point in entry_points(group=self.group):
-            self._classes.setdefault(point.name, point.load())
+    def _entry_points(self) -> dict[str, EntryPoint]:
+        if self._points is None:
+            self._points = {point.name: point for point in entry_points(group=self.group)}
+        return self._points
+
+    def _load(self, point: EntryPoint) -> type[T]:
+        try:
+            loaded: type[T] = point.load()
+        except Exception as error:
+            raise UnknownPluginError(
+                f"{self.kind} '{point.name}' cannot be loaded from {point.value}: "
+                f"{type(error).__name__}: {error}."
+            ) from error
+        return loaded
 
     def _from_file(self, name: str) -> type[T]:
         path, class_name = name.rsplit(":", 1)
@@ -154,20 +176,48 @@ class Registry(Generic[T]):
         return found
 
 
-def _convert(cls: type[Any], field: dataclasses.Field[Any], text: str) -> Any:
-    kind = str(field.type)
+def _place(cls: type[Any]) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _file_name(cls: type[Any]) -> str:
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return f"{file}:{cls.__qualname__}" if file else _place(cls)
+
+
+def _parameters(cls: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+    if not dataclasses.is_dataclass(cls):
+        return {}
+    return {f.name: f for f in dataclasses.fields(cls) if f.init}
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    missing = dataclasses.MISSING
+    return field.default is missing and field.default_factory is missing
+
+
+def _value(cls: type[Any], key: str, value: Any) -> Any:
+    """Return the value of a parameter; text is converted to the type of its field."""
+    if not isinstance(value, str):
+        return value
+    kind = typing.get_type_hints(cls)[key]
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        kinds = typing.get_args(kind)
+        if value.lower() == "none" and type(None) in kinds:
+            return None
+        kind = next(k for k in kinds if k is not type(None))
     try:
-        if kind == "bool":
-            return {"true": True, "false": False}[text.lower()]
-        if kind == "int":
-            return int(text)
-        if kind == "float":
-            return float(text)
+        if kind is bool:
+            return {"true": True, "false": False}[value.lower()]
+        if kind in (int, float, str):
+            return kind(value)
     except (ValueError, KeyError):
         raise InvalidInputError(
-            f"{cls.__name__}.{field.name} must be {kind}; got '{text}'."
+            f"{cls.__name__}.{key} must be {kind.__name__}; got '{value}'."
         ) from None
-    return text
+    raise InvalidInputError(
+        f"{cls.__name__}.{key} cannot be given as text: it is a {kind}. Set it in Python."
+    )
 
 
 def _import_file(path: Path, kind: str) -> ModuleType:

@@ -1,0 +1,52 @@
+# Every target does its own set-up: Python 3.11-3.13, make and a package registry are all it takes.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
+
+.PHONY: help demo test lint bench bench-search gpu docs clean
+
+help:
+	@echo 'make demo          decode, record, replay with the bundled model; prints a table, writes two pictures'
+	@echo 'make test          all tests'
+	@echo 'make lint          ruff and mypy'
+	@echo 'make bench         the end-to-end benchmark behind the README table (long)'
+	@echo 'make bench-search  microseconds of the exact search'
+	@echo 'make gpu           the tests that need a CUDA device'
+	@echo 'make docs          the documentation site, in site/'
+	@echo 'make clean         remove .venv, caches and everything built'
+
+demo: $(READY)
+	@$(BIN)/specfit demo
+
+test: $(READY)
+	@$(BIN)/python -m pytest
+
+lint: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(READY)
+	@$(BIN)/python -m benchmarks.decode
+
+bench-search: $(READY)
+	@$(BIN)/python -m benchmarks.search
+
+gpu: $(READY)
+	@$(BIN)/python -m pytest -m gpu
+
+docs: $(DOCS_READY)
+	@$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) site dist build demo-results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find specfit tests training benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt tools/setup_venv.py
+	@$(PYTHON) tools/setup_venv.py --extras torch,dev --stamp $@
+
+$(DOCS_READY): $(READY)
+	@$(PYTHON) tools/setup_venv.py --extras torch,dev,docs --stamp $@

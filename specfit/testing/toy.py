@@ -45,7 +45,7 @@ class ToyModel:
         Fixes every table.
     sharpness : float
         Standard deviation of the drafter's logits; a sharper drafter is accepted more often.
-    sharpness : float
+    overconfidence : float
         Factor on the logits that the drafter reports; 1 is calibrated, more is overconfident.
     context_share : float
         Weight of the context in the routing, beside the token's own weight of 1.
@@ -56,7 +56,7 @@ class ToyModel:
     geometry: ModelGeometry
     table_seed: int = 0
     sharpness: float = 3.0
-    sharpness: float = 1.0
+    overconfidence: float = 1.0
     context_share: float = 0.5
     num_contexts: int = 1024
 
@@ -142,7 +142,7 @@ class ToyBackend(Backend):
         first = len(tree) == 1
         self._now_s += self.profile.first_level_s if first else self.profile.level_s
         rows = self._rows(self._node_states(tree)[parents])
-        log_probs = _log_softmax(self.model.sharpness * self.model.draft_logits[rows])
+        log_probs = _log_softmax(self.model.overconfidence * self.model.draft_logits[rows])
         width = min(plan.top_k, self.geometry.vocab_size)
         best = np.argsort(-log_probs, axis=1, kind="stable")[:, :width]  # [n, width]
         entropies = -(np.exp(log_probs) * log_probs).sum(axis=1)

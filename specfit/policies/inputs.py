@@ -1,0 +1,99 @@
+"""The two inputs of a selection as a model ships them: experts and acceptance of draft nodes."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from specfit.core.errors import CheckpointError
+from specfit.core.experts import ModelGeometry
+from specfit.core.history import RoutingHistory
+from specfit.core.noise import Sampling
+from specfit.core.predictor import AcceptanceModel, CoveragePredictor
+from specfit.core.tree import DraftTree
+from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
+from specfit.policies.acceptance.depth_rank import DepthRank
+from specfit.policies.acceptance.identity import Identity
+from specfit.policies.fingerprint import fingerprint
+from specfit.policies.predictors.expert_table import ExpertTable
+from specfit.policies.predictors.token_table import TokenTable
+from specfit.policies.predictors.uniform import Uniform
+
+
+class UnfittedInputsWarning(UserWarning):
+    """A model ships no fitted predictor or acceptance curves, so selection has to guess."""
+
+
+def load_inputs(
+    model_dir: Path, geometry: ModelGeometry, sampling: Sampling
+) -> tuple[CoveragePredictor, AcceptanceModel]:
+    """Return the fitted predictor and acceptance model of a model folder.
+
+    They lie in its folders ``predictor`` and ``acceptance``, and the head in ``eagle3``. Where a
+    folder holds none, `Uniform` or `Identity` takes the place, with an `UnfittedInputsWarning`; one
+    that is there but damaged, or was fitted on other weights, is an error.
+
+    Parameters
+    ----------
+    model_dir : Path
+        Folder of the target's checkpoint.
+    geometry : ModelGeometry
+        Shape of the target.
+    sampling : Sampling
+        Its temperature chooses the acceptance curves; top-k and top-p are not looked at.
+
+    Raises
+    ------
+    CheckpointError
+        A file is damaged, or was fitted on another model or head.
+    """
+    return _load_predictor(model_dir, geometry), _load_acceptance(model_dir, sampling.temperature)
+
+
+def warm_up(
+    predictor: CoveragePredictor, acceptance: AcceptanceModel, geometry: ModelGeometry
+) -> None:
+    """Compile the kernels behind both inputs, so that the first cycle does not pay for it."""
+    tree = DraftTree.from_arrays(np.array([-1, 0], np.int32), np.array([1.0, 0.5]))
+    predictor.predict(tree, RoutingHistory(geometry), 0)
+    acceptance.calibrate(tree)
+
+
+def _load_predictor(model_dir: Path, geometry: ModelGeometry) -> CoveragePredictor:
+    folder = model_dir / "predictor"
+    if not ExpertTable.exists_in(folder):
+        _warn(folder, "expert table", "every expert counts as equally likely")
+        return Uniform(geometry)
+    predictor = TokenTable(str(folder))
+    predictor.check_geometry(geometry)
+    _check_weights(folder, predictor.table.fitted_on, fingerprint(model_dir))
+    return predictor
+
+
+def _load_acceptance(model_dir: Path, temperature: float) -> AcceptanceModel:
+    folder = model_dir / "acceptance"
+    if not AcceptanceCurves.exists_in(folder):
+        _warn(folder, "acceptance curves", "the drafter's own probabilities are used")
+        return Identity()
+    acceptance = DepthRank(str(folder), temperature)
+    expected = fingerprint(model_dir, model_dir / "eagle3")
+    _check_weights(folder, acceptance.curves.fitted_on, expected)
+    return acceptance
+
+
+def _check_weights(folder: Path, fitted_on: str, expected: str) -> None:
+    if fitted_on != expected:
+        raise CheckpointError(
+            f"{folder} was fitted on other weights (fingerprint {fitted_on[:12]}) than the model "
+            f"beside it ({expected[:12]}). Fit it again with training/fit_inputs.py."
+        )
+
+
+def _warn(folder: Path, what: str, consequence: str) -> None:
+    warnings.warn(
+        f"{folder} holds no {what}: {consequence}. Fit them with training/fit_inputs.py.",
+        UnfittedInputsWarning,
+        stacklevel=4,
+    )

@@ -1,0 +1,109 @@
+"""Numba kernels of the token table.
+
+Calling convention: flat arrays and scalars in, results into arrays passed in; no validation. Sums
+are taken in interleaved parts, which is fast and has one order on every machine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+_MAX_STEPS = 40
+_MAX_LOG_STEP = 3.0
+_LAST_LOG_STEP = 0.05
+
+
+@njit(cache=True, error_model="numpy")
+def age_multipliers(
+    ages: NDArray[np.int64],
+    edges: NDArray[np.int64],
+    multipliers: NDArray[np.float32],
+    out: NDArray[np.float32],
+) -> None:
+    """Write into out [L, E] each expert's odds multiplier from multipliers [L, B], by its age."""
+    for layer in range(ages.shape[0]):
+        for expert in range(ages.shape[1]):
+            age, bucket = ages[layer, expert], 0
+            while bucket < len(edges) and age > edges[bucket]:
+                bucket += 1
+            out[layer, expert] = multipliers[layer, bucket]
+
+
+@njit(cache=True, error_model="numpy")
+def table_probs(
+    codes: NDArray[np.uint8],
+    odds_of_code: NDArray[np.float32],
+    rows: NDArray[np.int32],
+    slots: NDArray[np.int32],
+    multipliers: NDArray[np.float32],
+    total: np.float32,
+    out: NDArray[np.float32],
+) -> None:
+    """Write into out [n, L, E] the probabilities of codes [R, L, E] at `rows` [n].
+
+    The odds of node i are those of its row times multipliers [S, L, E] at its slot [n], then times
+    one factor a layer that makes the probabilities sum to `total`.
+    """
+    num_experts = out.shape[2]
+    odds = np.empty(num_experts, np.float32)
+    for i in range(out.shape[0]):
+        for layer in range(out.shape[1]):
+            code = codes[rows[i], layer]
+            factor = multipliers[slots[i], layer]
+            for e in range(num_experts):
+                odds[e] = odds_of_code[code[e]] * factor[e]
+            scale_to_total(odds, total, out[i, layer])
+
+
+@njit(cache=True, error_model="numpy")
+def scale_to_total(odds: NDArray[np.float32], total: np.float32, out: NDArray[np.float32]) -> None:
+    """Write into out [E] the probabilities of odds [E] times a factor that makes them sum to total.
+
+    Newton's method on the logarithm of the factor, kept inside a bracket. The last, small step is
+    taken on the probabilities p themselves, as p + step * p * (1 - p): that keeps them in [0, 1]
+    and hits the total exactly.
+    """
+    log_factor, low, high = 0.0, -80.0, 80.0
+    for _ in range(_MAX_STEPS):
+        factor = np.float32(np.exp(log_factor))
+        for e in range(len(odds)):
+            scaled = odds[e] * factor
+            out[e] = scaled / (np.float32(1.0) + scaled)
+        mass, squares = _sums(out)
+        step = float(total - mass) / max(float(mass - squares), 1e-6)
+        if abs(step) <= _LAST_LOG_STEP:
+            small = np.float32(step)
+            for e in range(len(odds)):
+                out[e] += small * out[e] * (np.float32(1.0) - out[e])
+            return
+        if step < 0:
+            high = log_factor
+        else:
+            low = log_factor
+        log_factor += min(max(step, -_MAX_LOG_STEP), _MAX_LOG_STEP)
+        if not low < log_factor < high:
+            log_factor = 0.5 * (low + high)
+
+
+@njit(cache=True, error_model="numpy")
+def _sums(values: NDArray[np.float32]) -> tuple[np.float32, np.float32]:
+    """Return the sum and the sum of squares, each in four interleaved parts."""
+    size = len(values)
+    s0 = s1 = s2 = s3 = np.float32(0.0)
+    q0 = q1 = q2 = q3 = np.float32(0.0)
+    for j in range(0, size - 3, 4):
+        a, b, c, d = values[j], values[j + 1], values[j + 2], values[j + 3]
+        s0 += a
+        s1 += b
+        s2 += c
+        s3 += d
+        q0 += a * a
+        q1 += b * b
+        q2 += c * c
+        q3 += d * d
+    for j in range(size - size % 4, size):
+        s0 += values[j]
+        q0 += values[j] * values[j]
+    return (s0 + s1) + (s2 + s3), (q0 + q1) + (q2 + q3)

@@ -1,0 +1,146 @@
+"""The fitted token table: expert probabilities by token, expert age and draft depth.
+
+Knows the arithmetic and the file; how the numbers are fitted is `specfit.policies.fitting`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.errors import CheckpointError, InvalidInputError
+from specfit.core.experts import ModelGeometry
+from specfit.policies.fitted_file import FittedFile, TensorSpec
+from specfit.policies.predictors._kernels import age_multipliers, table_probs
+
+_FILE = FittedFile(
+    kind="expert-table",
+    version=1,
+    tensors={
+        "codes": TensorSpec(np.dtype(np.uint8), 3),
+        "odds_of_code": TensorSpec(np.dtype(np.float32), 1),
+        "row_of_token": TensorSpec(np.dtype(np.int32), 1),
+        "age_edges": TensorSpec(np.dtype(np.int64), 1),
+        "age_odds": TensorSpec(np.dtype(np.float32), 3),
+    },
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertTable:
+    """Expert odds of each token, and what an expert's age does to them.
+
+    The odds of expert e in layer l for a node of token t at depth d are
+    ``odds_of_code[codes[row_of_token[t], l, e]] * age_odds[d, l, bucket of e's age]``. One factor a
+    node and layer then makes the K experts' probabilities sum to K.
+
+    Parameters
+    ----------
+    geometry : ModelGeometry
+        Shape of the target it was fitted on.
+    fitted_on : str
+        Fingerprint of that target.
+    codes : uint8[R, L, E]
+        Quantised odds; row 0 is the back-off of tokens without a row of their own.
+    odds_of_code : float32[256]
+        Odds of each code, positive.
+    row_of_token : int32[V]
+        Row of each token.
+    age_edges : int64[B - 1]
+        Largest age of each bucket but the last, ascending.
+    age_odds : float32[S, L, B]
+        Odds multiplier of each bucket; row s is for nodes at depth s, the last for all deeper ones.
+    """
+
+    geometry: ModelGeometry
+    fitted_on: str
+    codes: NDArray[np.uint8]
+    odds_of_code: NDArray[np.float32]
+    row_of_token: NDArray[np.int32]
+    age_edges: NDArray[np.int64]
+    age_odds: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        _check_table(self)
+        for f in fields(self)[2:]:
+            getattr(self, f.name).setflags(write=False)
+
+    def probs(
+        self, tokens: NDArray[np.int64], depths: NDArray[np.int32], ages: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Return the probability of each expert for each node, float32[n, L, E].
+
+        Parameters
+        ----------
+        tokens : int64[n]
+            Target vocabulary ids.
+        depths : int32[n]
+            Depth of each node below the root; the root has 0.
+        ages : int64[L, E]
+            Committed tokens since each expert was last needed, as `RoutingHistory.ages`.
+        """
+        slots = np.minimum(depths, len(self.age_odds) - 1).astype(np.int32)
+        multipliers = np.empty((len(self.age_odds), *ages.shape), np.float32)
+        for slot in np.unique(slots):
+            age_multipliers(ages, self.age_edges, self.age_odds[slot], multipliers[slot])
+        probs = np.empty((len(tokens), *ages.shape), np.float32)  # [n, L, E]
+        rows = self.row_of_token[tokens]
+        total = np.float32(self.geometry.experts_per_token)
+        table_probs(self.codes, self.odds_of_code, rows, slots, multipliers, total, probs)
+        return probs
+
+    def save(self, folder: Path, provenance: Mapping[str, Any]) -> None:
+        """Write the table to `folder`; `provenance` says what it was fitted on and how."""
+        arrays = {f.name: getattr(self, f.name) for f in fields(self)[2:]}
+        constants = {"geometry": asdict(self.geometry), "fitted_on": self.fitted_on}
+        _FILE.save(folder, arrays, constants, provenance)
+
+    @classmethod
+    def load(cls, folder: Path) -> ExpertTable:
+        """Read a table written by `save`.
+
+        Raises
+        ------
+        CheckpointError
+            A file is missing or damaged, or holds something else than a table.
+        """
+        arrays, constants = _FILE.load(folder)
+        try:
+            geometry = ModelGeometry(**constants["geometry"])
+            return cls(geometry, constants["fitted_on"], **arrays)
+        except (KeyError, TypeError, InvalidInputError) as error:
+            raise CheckpointError(f"{folder} holds no usable expert table: {error}") from error
+
+    @staticmethod
+    def exists_in(folder: Path) -> bool:
+        """Whether `folder` holds a table, whole or not."""
+        return _FILE.exists_in(folder)
+
+
+def _check_table(table: ExpertTable) -> None:
+    shape = table.geometry
+    num_buckets = len(table.age_edges) + 1
+    rules = {
+        "codes": table.codes.shape[1:] == (shape.num_layers, shape.num_experts),
+        "odds_of_code": table.odds_of_code.shape == (256,)
+        and bool((np.isfinite(table.odds_of_code) & (table.odds_of_code > 0)).all()),
+        "row_of_token": table.row_of_token.shape == (shape.vocab_size,)
+        and bool((table.row_of_token >= 0).all())
+        and bool((table.row_of_token < len(table.codes)).all()),
+        "age_edges": bool((np.diff(table.age_edges) > 0).all()),
+        "age_odds": table.age_odds.shape[1:] == (shape.num_layers, num_buckets)
+        and len(table.age_odds) > 0
+        and bool((np.isfinite(table.age_odds) & (table.age_odds > 0)).all()),
+    }
+    wrong = [name for name, holds in rules.items() if not holds]
+    if wrong:
+        raise InvalidInputError(
+            f"an expert table's {', '.join(wrong)} must have the shape and range that its "
+            f"docstring gives for {shape}; got {[getattr(table, name).shape for name in wrong]}. "
+            f"Fit it again."
+        )

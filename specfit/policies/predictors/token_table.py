@@ -1,0 +1,44 @@
+"""The token table as a predictor: which experts a token usually needs, corrected for recency."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.experts import ModelGeometry
+from specfit.core.history import RoutingHistory
+from specfit.core.predictor import CoveragePredictor, predictors
+from specfit.core.tree import DraftTree
+from specfit.policies.predictors.expert_table import ExpertTable
+from specfit.policies.predictors.geometry import check_same_shape
+
+
+@predictors.register("token-table")
+@dataclass(frozen=True)
+class TokenTable(CoveragePredictor):
+    """Predict a node's experts from its token, its depth, and how long ago each expert was needed.
+
+    Parameters
+    ----------
+    folder : str
+        Folder of the fitted table; read when first needed.
+    """
+
+    folder: str
+
+    @cached_property
+    def table(self) -> ExpertTable:
+        """The fitted numbers."""
+        return ExpertTable.load(Path(self.folder))
+
+    def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
+        """Return each expert's probability for nodes `first` to N, float32[N - first, L, E]."""
+        return self.table.probs(tree.tokens[first:], tree.depths[first:], history.ages)
+
+    def check_geometry(self, geometry: ModelGeometry) -> None:
+        """Raise `CheckpointError` if the table was fitted on a model of another shape."""
+        check_same_shape(self.table.geometry, geometry, f"the token table in {self.folder}")

@@ -1,0 +1,112 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specfit.core.errors import InvalidInputError
+from specfit.core.tree import DraftTree
+from specfit.policies.acceptance import DepthRank, Identity
+from specfit.policies.acceptance._kernels import accept_probs
+from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
+
+
+def make_curves(weights: np.ndarray | None = None) -> AcceptanceCurves:
+    """Two temperatures, two depths, two ranks; `weights` (default: the logit of q) for both."""
+    if weights is None:
+        weights = np.zeros((2, 2, 4))
+        weights[..., 1], weights[..., 2] = 1.0, -1.0
+    continuations = np.array([[[0.6, 0.8], [0.5, 0.7]], [[0.4, 0.5], [0.3, 0.4]]])
+    return AcceptanceCurves("0" * 64, np.array([0.0, 1.0]), np.stack([weights] * 2), continuations)
+
+
+def make_tree() -> DraftTree:
+    return DraftTree.from_arrays(
+        np.array([-1, 0, 0, 1, 1, 2], np.int32), np.array([1, 0.6, 0.3, 0.5, 0.4, 0.9])
+    )
+
+
+def test_the_logit_of_q_gives_q_back() -> None:
+    tree = make_tree()
+    np.testing.assert_allclose(make_curves().at(0.0).accept_probs(tree), tree.cond_probs, rtol=1e-6)
+
+
+def test_weights_are_chosen_by_depth_and_rank() -> None:
+    weights = np.zeros((2, 2, 4))
+    weights[..., 0] = [[0.0, -1.0], [-2.0, -3.0]]  # constants of (depth, rank)
+    found = make_curves(weights).at(0.0).accept_probs(make_tree())
+    expected = 1 / (1 + np.exp(-np.array([0.0, -1.0, -2.0, -3.0, -2.0])))
+    np.testing.assert_allclose(found[1:], expected)
+    assert found[0] == 1.0
+
+
+def test_siblings_sum_to_at_most_one_and_later_ones_yield() -> None:
+    weights = np.zeros((2, 2, 4))
+    weights[..., 0] = 1.5  # 0.82 each
+    found = make_curves(weights).at(0.0).accept_probs(make_tree())
+    first = 1 / (1 + np.exp(-1.5))
+    np.testing.assert_allclose(found[[1, 3]], first)
+    np.testing.assert_allclose(found[[2, 4]], 1 - first)
+
+
+def test_a_node_keeps_its_value_when_the_tree_grows() -> None:
+    curves, tree = make_curves().at(0.0), make_tree()
+    part = DraftTree(
+        tree.tokens[:4], tree.parents[:4], tree.log_probs[:4], tree.ranks[:4], tree.entropies[:4]
+    )
+    np.testing.assert_array_equal(curves.accept_probs(part), curves.accept_probs(tree)[:4])
+
+
+def test_kernel_and_its_python_twin_agree() -> None:
+    tree, weights = make_tree(), make_curves().weights[0]
+    found = np.empty((2, len(tree)))
+    for kernel, out in ((accept_probs, found[0]), (accept_probs.py_func, found[1])):
+        kernel(tree.parents, tree.log_probs, tree.ranks, tree.entropies, weights, out)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("log_prob", [0.0, -np.inf, -200.0])
+def test_certain_and_impossible_nodes_stay_probabilities(log_prob: float) -> None:
+    tree = DraftTree.from_arrays(np.array([-1, 0], np.int32), np.exp([0.0, log_prob]))
+    found = make_curves().at(0.0).accept_probs(tree)
+    assert 0 <= found[1] <= 1
+
+
+@pytest.mark.parametrize(
+    ("temperature", "expected"), [(0.0, 0.6), (0.25, 0.55), (1.0, 0.4), (3.0, 0.4)]
+)
+def test_temperatures_are_interpolated_and_held_beyond_the_last(
+    temperature: float, expected: float
+) -> None:
+    assert make_curves().at(temperature).continuation(1, 1) == pytest.approx(expected)
+
+
+def test_continuations_beyond_the_fitted_ones_are_the_last_ones() -> None:
+    curves = make_curves().at(0.0)
+    assert curves.continuation(1, 2) == 0.8
+    assert curves.continuation(9, 9) == 0.7
+
+
+def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
+    curves = make_curves()
+    curves.save(tmp_path, {"cycles": 3})
+    loaded = AcceptanceCurves.load(tmp_path)
+    assert loaded.fitted_on == curves.fitted_on
+    for name in ("temperatures", "weights", "continuations"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(curves, name))
+    model, tree = DepthRank(str(tmp_path), temperature=0.5), make_tree()
+    np.testing.assert_array_equal(model.calibrate(tree), curves.at(0.5).accept_probs(tree))
+    assert model.continuation(2, 1) == pytest.approx(0.4)
+
+
+def test_falling_continuations_are_refused() -> None:
+    curves = make_curves()
+    with pytest.raises(InvalidInputError, match="continuations"):
+        AcceptanceCurves(
+            "0" * 64, curves.temperatures, curves.weights, curves.continuations[:, :, ::-1].copy()
+        )
+
+
+def test_identity_takes_the_drafter_at_its_word() -> None:
+    tree = make_tree()
+    np.testing.assert_array_equal(Identity().calibrate(tree), tree.cond_probs)
+    assert Identity().continuation(3, 4) == 1.0

@@ -1,0 +1,141 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specfit.core.errors import CheckpointError, InvalidInputError
+from specfit.core.experts import ModelGeometry
+from specfit.core.history import NEVER, RoutingHistory
+from specfit.core.tree import DraftTree
+from specfit.policies.predictors import TokenTable, Uniform
+from specfit.policies.predictors._kernels import scale_to_total
+from specfit.policies.predictors.expert_table import ExpertTable
+
+GEOMETRY = ModelGeometry(
+    num_layers=2, num_experts=4, experts_per_token=2, expert_bytes=100, vocab_size=3
+)
+
+
+def make_table(age_odds: np.ndarray | None = None) -> ExpertTable:
+    """Token 0 has row 1, which prefers experts 0 and 1; the others use the flat row 0."""
+    odds_of_code = np.linspace(1, 256, 256).astype(np.float32)
+    codes = np.zeros((2, 2, 4), np.uint8)
+    codes[1, :, :2] = 9
+    if age_odds is None:
+        age_odds = np.ones((2, 2, 3), np.float32)
+    return ExpertTable(
+        geometry=GEOMETRY,
+        fitted_on="0" * 64,
+        codes=codes,
+        odds_of_code=odds_of_code,
+        row_of_token=np.array([1, 0, 0], np.int32),
+        age_edges=np.array([0, 4], np.int64),
+        age_odds=age_odds,
+    )
+
+
+def probs(table: ExpertTable, tokens: list[int], depths: list[int], ages: np.ndarray) -> np.ndarray:
+    return table.probs(np.array(tokens, np.int64), np.array(depths, np.int32), ages)
+
+
+def test_probabilities_are_those_of_the_odds_scaled_to_k() -> None:
+    found = probs(make_table(), [0], [0], np.full((2, 4), NEVER))
+    scale = 1 / np.sqrt(10)  # 10 c / (1 + 10 c) + c / (1 + c) = 1
+    expected = [10 * scale / (1 + 10 * scale)] * 2 + [scale / (1 + scale)] * 2
+    assert found.shape == (1, 2, 4)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found[0], [expected, expected], rtol=1e-4)
+
+
+def test_tokens_without_a_row_share_the_back_off() -> None:
+    found = probs(make_table(), [1, 2], [0, 1], np.full((2, 4), NEVER))
+    np.testing.assert_allclose(found, 0.5, rtol=1e-6)
+
+
+def test_recent_experts_gain_where_their_bucket_says_so() -> None:
+    age_odds = np.ones((2, 2, 3), np.float32)
+    age_odds[0, 0] = [4.0, 2.0, 1.0]
+    ages = np.array([[0, 3, 5, NEVER], [0, 3, 5, NEVER]])
+    found = probs(make_table(age_odds), [1, 1], [0, 1], ages)
+    at_root, below = found[0], found[1]
+    assert at_root[0, 0] > at_root[0, 1] > at_root[0, 2] == at_root[0, 3]
+    np.testing.assert_allclose(at_root[1], 0.5, rtol=1e-6)  # layer 1 has no correction
+    np.testing.assert_allclose(below, 0.5, rtol=1e-6)  # depth 1 has none either
+
+
+def test_the_last_depth_slot_serves_all_deeper_nodes() -> None:
+    age_odds = np.ones((2, 2, 3), np.float32)
+    age_odds[1, :, 0] = 3.0
+    ages = np.array([[0, 9, 9, 9], [0, 9, 9, 9]])
+    found = probs(make_table(age_odds), [0, 0], [1, 7], ages)
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("spread", [0.5, 3.0, 12.0])
+@pytest.mark.parametrize("kernel", [scale_to_total, scale_to_total.py_func], ids=["jit", "python"])
+def test_scaled_probabilities_sum_to_the_total(kernel: object, spread: float) -> None:
+    rng = np.random.default_rng(7)
+    for size, total in ((5, 1), (64, 8), (64, 63), (127, 6)):
+        odds = np.exp(rng.normal(0, spread, size)).astype(np.float32)
+        out = np.empty(size, np.float32)
+        kernel(odds, np.float32(total), out)  # type: ignore[operator]
+        assert abs(out.sum() - total) <= 1e-3 * total
+        assert (out >= 0).all()
+        assert (out <= 1).all()
+        assert (np.diff(out[np.argsort(odds)]) >= 0).all()
+
+
+def test_kernel_and_its_python_twin_agree() -> None:
+    rng = np.random.default_rng(3)
+    odds = np.exp(rng.normal(0, 2, 64)).astype(np.float32)
+    compiled, plain = np.empty(64, np.float32), np.empty(64, np.float32)
+    scale_to_total(odds, np.float32(8), compiled)
+    scale_to_total.py_func(odds, np.float32(8), plain)
+    np.testing.assert_allclose(compiled, plain, atol=1e-6)
+
+
+def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
+    table = make_table()
+    table.save(tmp_path, {"tokens": 12})
+    loaded = ExpertTable.load(tmp_path)
+    assert loaded.geometry == table.geometry
+    assert loaded.fitted_on == table.fitted_on
+    for name in ("codes", "odds_of_code", "row_of_token", "age_edges", "age_odds"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(table, name))
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_token_table_predicts_the_new_nodes_only(tmp_path: Path) -> None:
+    make_table().save(tmp_path, {})
+    predictor = TokenTable(str(tmp_path))
+    tree = DraftTree.from_arrays(
+        np.array([-1, 0, 0], np.int32), np.array([1, 0.5, 0.25]), np.array([0, 1, 2])
+    )
+    history = RoutingHistory(GEOMETRY)
+    history.append(np.array([[[0, 1], [2, 3]]], np.int16))
+    whole = predictor.predict(tree, history, 0)
+    assert whole.shape == (3, 2, 4)
+    np.testing.assert_array_equal(predictor.predict(tree, history, 1), whole[1:])
+
+
+def test_a_table_of_another_geometry_is_refused(tmp_path: Path) -> None:
+    make_table().save(tmp_path, {})
+    other = ModelGeometry(2, 8, 2, 100, 3)
+    with pytest.raises(CheckpointError, match="num_experts 4 where the target has 8"):
+        TokenTable(str(tmp_path)).check_geometry(other)
+    TokenTable(str(tmp_path)).check_geometry(ModelGeometry(2, 4, 2, 999, 3))  # bytes do not matter
+
+
+def test_a_table_with_wrong_arrays_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="age_odds"):
+        make_table(age_odds=np.zeros((2, 2, 3), np.float32))
+    with pytest.raises(InvalidInputError, match="age_odds"):
+        make_table(age_odds=np.ones((2, 2, 2), np.float32))
+
+
+def test_uniform_says_k_of_e_and_checks_its_geometry() -> None:
+    predictor = Uniform(GEOMETRY)
+    found = predictor.predict(DraftTree.root(1), RoutingHistory(GEOMETRY), 0)
+    np.testing.assert_array_equal(found, np.full((1, 2, 4), 0.5, np.float32))
+    with pytest.raises(CheckpointError, match="num_layers 2 where the target has 3"):
+        predictor.check_geometry(ModelGeometry(3, 4, 2, 100, 3))

@@ -1,0 +1,320 @@
+"""The affine search: shared prices bound and prune, a cut decides the rest. Private kernels.
+
+A round charges each live node a share of every column such that the charges of any selection never
+exceed what it really costs. The best subtree under these charges is then an upper bound, and a node
+through which even the bound does not beat the best selection known can go with its branch. Fewer live
+nodes share less, so the charges rise and the next round prunes more. Two ways to share are used:
+
+* evenly: each column's cost is spread over all live nodes in proportion to their rows;
+* best first: the nodes of the best known selection carry as much of it as they can, the others the rest.
+
+When neither removes a node, a minimum cut over the live nodes gives the optimum at this price. A
+better selection raises the price (Dinkelbach) and the rounds go on inside it: optima are nested.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from specfit.core.search._cut import closure
+from specfit.core.search._jit import kernel
+from specfit.core.search._rows import (
+    LANES,
+    Rows,
+    add_row,
+    capped_seconds,
+    charge,
+    load_of,
+    root_load,
+    share_units,
+)
+from specfit.core.search._tree import best_ratio, best_subtree, drop_hopeless
+
+RATIO, PRICE, SIGN = 0, 1, 2
+"""What is maximised: A / T; A - price * T; or only whether some A - price * T is positive."""
+
+SLACK = 5e-14
+"""Gains below this part of the expected committed tokens count as rounding."""
+
+
+class Task(NamedTuple):
+    """One affine problem: ``T(S) = fixed_s + node_s * |S| + capped columns``."""
+
+    parents: Any  # int32[N]
+    profits: Any  # float64[N]
+    fixed_s: float
+    node_s: float
+    rows: Rows
+    base: Any  # float64[C]
+    mode: int
+
+
+class Best(NamedTuple):
+    """The best selection so far; numbers sit in ``values`` at the positions below."""
+
+    mask: Any  # bool[N]
+    values: Any  # float64[4]
+
+
+TOKENS, SECONDS, LAMBDA, BAR = 0, 1, 2, 3
+"""A and T of the best selection, the price in force, and the gain A - price * T to beat."""
+
+
+@kernel
+def search_affine(
+    parents: Any,  # int32[N]
+    profits: Any,  # float64[N]
+    fixed_s: float,
+    node_s: float,
+    mode: int,
+    price: float,  # unused for RATIO
+    indptr: Any,
+    cols: Any,
+    vals: Any,
+    weight_s: Any,
+    full_s: Any,  # float64[N]
+    totals: Any,  # float64[C]
+    hint: Any,  # bool[N], a selection to start from, or nothing
+    mask: Any,  # bool[N], out
+    values: Any,  # float64[4], out: see TOKENS, SECONDS, LAMBDA, BAR
+    counts: Any,  # int64[2], out: rounds and cuts
+) -> None:
+    """Find the smallest optimal selection of an affine problem."""
+    rows = Rows(indptr, cols, vals, weight_s)
+    base = root_load(rows)
+    task = Task(parents, profits, fixed_s, node_s, rows, base, mode)
+    best = Best(mask, values)
+    live = np.ones(parents.size, np.bool_)
+    scratch = np.empty(weight_s.size)
+    load = totals.copy()
+    gains = np.empty(parents.size)
+    taken = np.empty(parents.size, np.bool_)
+    _start(task, best, price, full_s, hint, scratch, gains, taken)
+    while not _prune(task, best, full_s, live, load, scratch, gains, taken, counts):
+        raised = _cut(task, best, live, load, scratch, taken, counts)
+        if mode != RATIO or not raised:
+            break
+    if mode != SIGN:
+        _shrink(task, best, full_s, live, load, scratch, gains, taken, counts)
+
+
+@kernel
+def _start(
+    task: Task, best: Best, price: float, full_s: Any, hint: Any, load: Any, gains: Any, taken: Any
+) -> None:
+    """Set the price and the bar from the better of the hint and the best selection without sharing."""
+    everything = np.ones(hint.size, np.bool_)
+    seconds = full_s + task.node_s
+    seconds[0] += task.fixed_s
+    best.mask[:] = False
+    best.mask[0] = True
+    if task.mode == SIGN:
+        best.values[TOKENS] = task.profits[0]
+        best.values[LAMBDA] = price
+        best.values[BAR] = 0.0
+        return
+    best.values[TOKENS] = task.profits[0]
+    best.values[SECONDS] = seconds[0]
+    if task.mode == RATIO:
+        best.values[LAMBDA] = task.profits[0] / seconds[0]
+        best.values[BAR] = 0.0
+        best_ratio(
+            task.parents, task.profits, seconds, everything, best.values[LAMBDA], gains, taken
+        )
+    else:
+        best.values[LAMBDA] = price
+        best.values[BAR] = task.profits[0] - price * seconds[0]
+        best_subtree(task.parents, task.profits, seconds, everything, price, 0.0, gains, taken)
+    _offer(task, best, taken, load)
+    if hint[0]:
+        _offer(task, best, hint, load)
+
+
+@kernel
+def _measure(task: Task, chosen: Any, load: Any) -> tuple[float, float]:
+    """Return A and T of a selection; `load` is scratch."""
+    tokens = 0.0
+    num_nodes = 0
+    for v in range(chosen.size):
+        if chosen[v]:
+            tokens += task.profits[v]
+            num_nodes += 1
+    load_of(task.rows, chosen, load)
+    columns_s = capped_seconds(task.rows.weight_s, load)
+    return tokens, task.fixed_s + task.node_s * num_nodes + columns_s
+
+
+@kernel
+def _adopt(task: Task, best: Best, chosen: Any, tokens: float, seconds: float) -> None:
+    """Make `chosen` the best selection."""
+    best.mask[:] = chosen
+    best.values[TOKENS] = tokens
+    best.values[SECONDS] = seconds
+    if task.mode == RATIO:
+        best.values[LAMBDA] = tokens / seconds
+    else:
+        best.values[BAR] = tokens - best.values[LAMBDA] * seconds
+
+
+@kernel
+def _offer(task: Task, best: Best, chosen: Any, load: Any) -> bool:
+    """Make `chosen` the best selection if it beats the bar; `load` is scratch."""
+    tokens, seconds = _measure(task, chosen, load)
+    better = tokens - best.values[LAMBDA] * seconds > best.values[BAR] + SLACK * tokens
+    if better:
+        _adopt(task, best, chosen, tokens, seconds)
+    return better
+
+
+@kernel
+def _bar(best: Best) -> float:
+    """Return the gain that a better selection must exceed, rounding allowed for."""
+    return float(best.values[BAR] + SLACK * max(1.0, best.values[TOKENS]))
+
+
+@kernel
+def _prune(
+    task: Task,
+    best: Best,
+    full_s: Any,
+    live: Any,
+    load: Any,  # float64[C], in and out: sum of the rows of the live nodes
+    scratch: Any,  # float64[C]
+    gains: Any,
+    taken: Any,
+    counts: Any,
+) -> bool:
+    """Share, bound and remove until nothing goes; return whether the best selection is proved best."""
+    seconds = np.empty(live.size)
+    through = np.empty(live.size)
+    lanes = np.empty(LANES)
+    best_first = False
+    while True:
+        counts[0] += 1
+        if best_first:
+            _charge_best_first(task, best, live, load, scratch, lanes, seconds)
+        else:
+            _charge_evenly(task, full_s, live, load, scratch, lanes, seconds)
+        while True:
+            bound = best_subtree(
+                task.parents, task.profits, seconds, live, best.values[LAMBDA], 0.0, gains, taken
+            )
+            if bound <= _bar(best):
+                return True
+            if not _offer(task, best, taken, scratch):
+                break
+            if task.mode == SIGN:
+                return True
+        was_live = live.copy()
+        dropped = drop_hopeless(task.parents, gains, live, through, _bar(best))
+        if dropped:
+            _unload(task, live, was_live, dropped, load)
+            best_first = False
+        elif best_first:
+            return False
+        else:
+            best_first = True
+
+
+@kernel
+def _unload(task: Task, live: Any, was_live: Any, num_dropped: int, load: Any) -> None:
+    """Take the dropped rows out of `load`, by subtraction or afresh, whichever reads fewer rows."""
+    if 2 * num_dropped > was_live.sum():
+        load_of(task.rows, live, load)
+        return
+    for v in range(live.size):
+        if was_live[v] and not live[v]:
+            add_row(task.rows, v, load, -1.0)
+
+
+@kernel
+def _charge_evenly(
+    task: Task, full_s: Any, live: Any, load: Any, unit: Any, lanes: Any, seconds: Any
+) -> None:
+    """Write what each live node costs when all live nodes share the columns."""
+    binds = share_units(task.rows.weight_s, task.base, load, unit)
+    seconds[0] = task.fixed_s + task.node_s + full_s[0]
+    for v in range(1, live.size):
+        if live[v]:
+            shared = charge(task.rows, v, unit, lanes) if binds else full_s[v]
+            seconds[v] = task.node_s + shared
+
+
+@kernel
+def _charge_best_first(
+    task: Task, best: Best, live: Any, load: Any, unit: Any, lanes: Any, seconds: Any
+) -> None:
+    """Write what each live node costs when the best selection pays first and the others the rest."""
+    weight_s = task.rows.weight_s
+    first = np.zeros(weight_s.size)
+    for v in range(live.size):
+        if live[v] and (best.mask[v] or v == 0):
+            add_row(task.rows, v, first, 1.0)
+    share_units(weight_s, task.base, first, unit)
+    for v in range(1, live.size):
+        if live[v] and best.mask[v]:
+            seconds[v] = task.node_s + charge(task.rows, v, unit, lanes)
+    for c in range(weight_s.size):
+        room = max(0.0, 1.0 - first[c])
+        others = load[c] - first[c]
+        unit[c] = weight_s[c] if others <= room else weight_s[c] * room / others
+    for v in range(1, live.size):
+        if live[v] and not best.mask[v]:
+            seconds[v] = task.node_s + charge(task.rows, v, unit, lanes)
+
+
+@kernel
+def _cut(
+    task: Task, best: Best, live: Any, load: Any, scratch: Any, taken: Any, counts: Any
+) -> bool:
+    """Solve the live nodes exactly at the price in force; return whether the answer is better.
+
+    If so, only its nodes stay live: at a higher price the optimum is a subset of it.
+    """
+    counts[1] += 1
+    margin = SLACK * max(1.0, best.values[TOKENS]) / live.size
+    closure(
+        task.parents, task.profits, task.node_s, live, best.values[LAMBDA], margin,
+        task.rows, task.base, load, taken,
+    )  # fmt: skip
+    raised = _offer(task, best, taken, scratch)
+    if raised:
+        live[:] = taken
+        load_of(task.rows, live, load)
+    return raised
+
+
+@kernel
+def _shrink(
+    task: Task,
+    best: Best,
+    full_s: Any,
+    live: Any,
+    load: Any,
+    scratch: Any,
+    gains: Any,
+    taken: Any,
+    counts: Any,
+) -> None:
+    """Drop from the best selection what only ties, so that the smallest optimum is the answer."""
+    live[:] = best.mask
+    load_of(task.rows, live, load)
+    seconds = np.empty(live.size)
+    lanes = np.empty(LANES)
+    margin = SLACK * max(1.0, best.values[TOKENS]) / live.size
+    _charge_evenly(task, full_s, live, load, scratch, lanes, seconds)
+    best_subtree(
+        task.parents, task.profits, seconds, live, best.values[LAMBDA], margin, gains, taken
+    )
+    counts[0] += 1
+    if (taken == live).all():
+        return
+    counts[1] += 1
+    closure(
+        task.parents, task.profits, task.node_s, live, best.values[LAMBDA], margin,
+        task.rows, task.base, load, taken,
+    )  # fmt: skip
+    tokens, seconds_taken = _measure(task, taken, scratch)
+    _adopt(task, best, taken, tokens, seconds_taken)

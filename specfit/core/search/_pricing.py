@@ -1,0 +1,123 @@
+"""Path-conditional prices: what each node adds to the expected use of each expert. Private kernels.
+
+Convention. ``first`` is the index of the first new node; rows of earlier nodes are there already.
+`probs` holds the new nodes only, flat over layers and experts; `columns` are the flat ids of the
+columns that are priced, or empty where all are, in order. `survival[v, c]` is the probability that
+no node on the path from the root to v, both included, needs column c.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from specfit.core.search._jit import kernel
+from specfit.core.search._rows import LANES, Rows, add_row, charge
+
+ONE = np.float32(1.0)
+ZERO = np.float32(0.0)
+
+
+@kernel
+def price_probs(
+    probs: Any,  # float32[n, L*E]
+    parents: Any,  # int32[>= first+n]
+    factors: Any,  # float32[>= first+n], 1 - discount * path probability
+    first: int,
+    columns: Any,  # int64[C] or int64[0]
+    survival: Any,  # float32[capacity, C]
+    values: Any,  # float32[capacity, C]
+    weight_s: Any,  # float64[C]
+    full_s: Any,  # float64[capacity], out: seconds of the row at full weight
+    totals: Any,  # float64[C], in and out: sum of all rows
+) -> int:
+    """Append one dense row a new node; return the flat index of a value outside [0, 1], or -1."""
+    num_columns = weight_s.size
+    lanes = np.zeros(LANES)
+    gathered = np.empty(num_columns, np.float32)
+    start = np.ones(num_columns, np.float32)
+    rows = Rows(np.zeros(0, np.int64), np.zeros(0, np.int32), values.reshape(-1), weight_s)
+    for i in range(probs.shape[0]):
+        node = first + i
+        row_probs = probs[i]
+        if columns.size:
+            for c in range(num_columns):
+                gathered[c] = row_probs[columns[c]]
+            row_probs = gathered
+        num_outside = 0
+        for c in range(num_columns):
+            num_outside += not (row_probs[c] >= ZERO and row_probs[c] <= ONE)
+        if num_outside:
+            for c in range(num_columns):
+                if not (row_probs[c] >= ZERO and row_probs[c] <= ONE):
+                    return i * probs.shape[1] + (columns[c] if columns.size else c)
+        before = start if node == 0 else survival[parents[node]]
+        _condition(row_probs, before, factors[node], survival[node], values[node])
+        add_row(rows, node, totals, 1.0)
+        full_s[node] = charge(rows, node, weight_s, lanes)
+    return -1
+
+
+@kernel
+def _condition(probs: Any, before: Any, factor: Any, after: Any, row: Any) -> None:
+    for c in range(probs.size):
+        after[c] = before[c] * (ONE - probs[c])
+        row[c] = (before[c] - after[c]) * factor
+
+
+@kernel
+def price_routing(
+    routing: Any,  # integer[n, L, K]
+    parents: Any,  # int32[>= first+n]
+    first: int,
+    expert_s: Any,  # float64[L*E], weight by flat id
+    num_experts: int,
+    column_of: Any,  # int32[L*E], -1 where no node needed it yet
+    expert_of: Any,  # int64[L*E], the inverse, filled up to num_columns
+    num_columns: int,
+    covered: Any,  # uint64[capacity, words], experts of the path to each node
+    indptr: Any,  # int64[capacity+1]
+    cols: Any,  # int32[enough]
+    full_s: Any,  # float64[capacity]
+    totals: Any,  # float64[L*E]
+) -> int:
+    """Append one sparse row a new node: the experts that no node on its path needs already.
+
+    Returns the number of columns so far, or ``-1 - i`` when flat entry i is no expert id.
+    """
+    num_layers, per_token = routing.shape[1], routing.shape[2]
+    for i in range(routing.shape[0]):
+        node = first + i
+        path = covered[node]
+        if node == 0:
+            path[:] = np.uint64(0)
+        else:
+            path[:] = covered[parents[node]]
+        end = indptr[node]
+        seconds = 0.0
+        for layer in range(num_layers):
+            for k in range(per_token):
+                index = int(routing[i, layer, k])
+                if index < 0 or index >= num_experts:
+                    return -1 - ((i * num_layers + layer) * per_token + k)
+                expert = layer * num_experts + index
+                if expert_s[expert] == 0.0:
+                    continue
+                bit = np.uint64(1) << np.uint64(expert & 63)
+                if path[expert >> 6] & bit:
+                    continue
+                path[expert >> 6] |= bit
+                column = column_of[expert]
+                if column < 0:
+                    column = num_columns
+                    column_of[expert] = column
+                    expert_of[column] = expert
+                    num_columns += 1
+                cols[end] = column
+                totals[column] += 1.0
+                seconds += expert_s[expert]
+                end += 1
+        indptr[node + 1] = end
+        full_s[node] = seconds
+    return num_columns

@@ -1,0 +1,120 @@
+"""Rows of the demand matrix: how much of each expert each node adds. Private kernels.
+
+Convention. Row v lists what node v adds to its columns, ``r_v(c)``. Two layouts, one meaning:
+
+* sparse: entries ``indptr[v]`` to ``indptr[v + 1]``, columns in ``cols``, values in ``vals``;
+* dense: ``cols`` is empty and row v is ``vals[v * C : (v + 1) * C]``, C columns.
+
+Column c costs ``weight_s[c] * min(1, load[c])`` seconds, where ``load`` is the sum of the rows of
+the selected nodes. The root's row is `base`; it is always selected.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from specfit.core.search._jit import kernel
+
+LANES = 64
+"""Partial sums of a dense dot product: fixed, so that the order of additions is the same everywhere."""
+
+
+class Rows(NamedTuple):
+    """The demand matrix as kernels see it; see the module's convention."""
+
+    indptr: Any  # int64[N+1]; empty when dense
+    cols: Any  # int32[entries]; empty when dense
+    vals: Any  # float32[entries] or float32[N*C]
+    weight_s: Any  # float64[C]
+
+
+@kernel
+def add_row(rows: Rows, node: int, load: Any, sign: float) -> None:
+    """Add `sign` times row `node` to `load`, float64[C]."""
+    num_columns = rows.weight_s.size
+    if rows.cols.size == 0:
+        row = rows.vals[node * num_columns : (node + 1) * num_columns]
+        for c in range(row.size):
+            load[c] += sign * row[c]
+    else:
+        for i in range(rows.indptr[node], rows.indptr[node + 1]):
+            load[rows.cols[i]] += sign * rows.vals[i]
+
+
+@kernel
+def charge(rows: Rows, node: int, unit: Any, lanes: Any) -> float:
+    """Return the sum over columns of ``r_node(c) * unit[c]``; `lanes` is float64[LANES] of scratch."""
+    num_columns = rows.weight_s.size
+    total = 0.0
+    if rows.cols.size == 0:
+        row = rows.vals[node * num_columns : (node + 1) * num_columns]
+        lanes[:] = 0.0
+        whole = row.size // LANES * LANES
+        for i in range(0, whole, LANES):
+            for j in range(LANES):
+                lanes[j] += row[i + j] * unit[i + j]
+        for i in range(whole, row.size):
+            lanes[i - whole] += row[i] * unit[i]
+        for j in range(LANES):
+            total += lanes[j]
+    else:
+        for i in range(rows.indptr[node], rows.indptr[node + 1]):
+            total += rows.vals[i] * unit[rows.cols[i]]
+    return total
+
+
+@kernel
+def load_of(rows: Rows, chosen: Any, load: Any) -> None:
+    """Write the sum of the rows of the `chosen` nodes, bool[N], to `load`, float64[C]."""
+    load[:] = 0.0
+    for node in range(chosen.size):
+        if chosen[node]:
+            add_row(rows, node, load, 1.0)
+
+
+@kernel
+def capped_seconds(weight_s: Any, load: Any) -> float:
+    """Return the seconds of all columns, the sum of ``weight_s * min(1, load)``."""
+    total = 0.0
+    for c in range(weight_s.size):
+        total += weight_s[c] * min(1.0, load[c])
+    return total
+
+
+@kernel
+def any_binds(totals: Any) -> bool:
+    """Return whether any column's load, float64[C], is over its cap."""
+    for c in range(totals.size):
+        if totals[c] > 1.0:
+            return True
+    return False
+
+
+@kernel
+def share_units(weight_s: Any, base: Any, load: Any, unit: Any) -> bool:
+    """Write the seconds that one unit of each column is charged when all of `load` shares its cost.
+
+    A column whose load fits under its cap charges full weight. One over its cap charges
+    ``weight_s * (1 - base) / (load - base)``: whoever is selected, the charges of the selected nodes
+    then never exceed what the column costs beyond the root's part.
+
+    Returns whether any column is over its cap.
+    """
+    binds = False
+    for c in range(weight_s.size):
+        if load[c] > 1.0:
+            binds = True
+            unit[c] = weight_s[c] * (1.0 - base[c]) / (load[c] - base[c])
+        else:
+            unit[c] = weight_s[c]
+    return binds
+
+
+@kernel
+def root_load(rows: Rows) -> Any:
+    """Return what the root alone adds to each column, float64[C]."""
+    base = np.zeros(rows.weight_s.size)
+    add_row(rows, 0, base, 1.0)
+    return base

@@ -1,0 +1,132 @@
+"""The exact search of one drafted tree."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.errors import InvalidInputError, UnsupportedCostError
+from specfit.core.search import _affine, _checks, _knapsack, _rows
+from specfit.core.search.problem import Price, SearchProblem, SearchResult, check_price
+
+
+def exact(problem: SearchProblem, *, price: Price = "cycle") -> SearchResult:
+    """Find the selection with the most expected committed tokens per second.
+
+    Maximises ``A(S) / T(S)`` for ``price="cycle"``, ``A(S) - price * T(S)`` for a number, over all
+    selections S, with A the sum of `path_probs` and
+
+        T(S) = draft_s[levels] + tau_s[|S|] + sum over experts of weight_s * min(1, sum of r_v, v in S)
+
+    Parameters
+    ----------
+    problem : SearchProblem
+        The tree, its demand and the cost terms.
+    price : "cycle" or float
+        What a second costs, in tokens.
+
+    Returns
+    -------
+    SearchResult
+        Of all best selections the one with the fewest nodes.
+
+    Raises
+    ------
+    UnsupportedCostError
+        `tau_s` is no line or a node limit binds, and experts are shared.
+
+    Notes
+    -----
+    Polynomial: rounds of bounds, then if need be one minimum cut a price. The answer is exact for the
+    given demand, costs and probabilities; they are models.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from specfit.core.cost import CostTerms
+    >>> weight_s = np.array([[1.0, 1.0, 1.0]])
+    >>> pricer = RoutingPricer()
+    >>> pricer.start(weight_s)
+    >>> parents, path_probs = np.array([-1, 0, 0], np.int32), np.array([1.0, 0.6, 0.3])
+    >>> pricer.extend(parents, path_probs, np.array([[[0]], [[0]], [[2]]], np.int16))
+    >>> terms = CostTerms(np.zeros(1), np.array([0.0, 1.0, 1.0, 1.0]), weight_s)
+    >>> problem = SearchProblem(parents, path_probs, pricer.demand(), terms, levels=0)
+    >>> exact(problem).mask.tolist()  # node 1 shares the root's expert, node 2 needs its own
+    [True, True, False]
+    """
+    check_price(price)
+    check_takes_time(problem, price)
+    tau_s = problem.terms.tau_s
+    is_line, fixed_s, node_s = _checks.line(tau_s, min(len(problem), len(tau_s) - 1))
+    if is_line:
+        hint = np.zeros(len(problem), bool)
+        result = search_line(problem, price, fixed_s + problem.draft_s, node_s, hint)
+        if result.num_nodes <= problem.node_limit:
+            return result
+    if _rows.any_binds(problem.demand.totals):
+        raise UnsupportedCostError(
+            "tau_s is no straight line, or max_nodes binds, and nodes share experts. "
+            "Give affine tau_s and no node limit."
+        )
+    return _search_sizes(problem, price)
+
+
+def check_takes_time(problem: SearchProblem, price: Price) -> None:
+    """Raise if tokens per second are asked for and a cycle of the root alone takes none."""
+    root_s = problem.draft_s + problem.terms.tau_s[1] + problem.demand.full_s[0]
+    if price == "cycle" and not root_s > 0.0:
+        raise InvalidInputError(
+            f"a cycle must take time; draft_s[{problem.levels}] + tau_s[1] + experts of the root = "
+            f"{root_s}. Give tau_s[1] > 0, or a number as price."
+        )
+
+
+def search_line(
+    problem: SearchProblem,
+    price: Price,
+    fixed_s: float,
+    node_s: float,
+    hint: NDArray[np.bool_],
+) -> SearchResult:
+    """Search with ``T = fixed_s + node_s * |S| + experts``, starting from the selection `hint`."""
+    demand = problem.demand
+    is_ratio = price == "cycle"
+    mask = np.empty(len(problem), bool)
+    values = np.zeros(4)
+    counts = np.zeros(2, np.int64)
+    _affine.search_affine(
+        problem.parents, problem.path_probs, fixed_s, node_s,
+        _affine.RATIO if is_ratio else _affine.PRICE, 0.0 if price == "cycle" else float(price),
+        demand.indptr, demand.cols, demand.vals, demand.weight_s, demand.full_s, demand.totals,
+        hint, mask, values, counts,
+    )  # fmt: skip
+    return _result(mask, values, is_ratio, num_rounds=int(counts[0]), num_cuts=int(counts[1]))
+
+
+def _search_sizes(problem: SearchProblem, price: Price) -> SearchResult:
+    """Search when no expert is shared: any `tau_s` and node limit, by the tree knapsack."""
+    is_ratio = price == "cycle"
+    mask = np.empty(len(problem), bool)
+    values = np.zeros(4)
+    rounds = _knapsack.search_sizes(
+        problem.parents, problem.path_probs, problem.demand.full_s, problem.draft_s,
+        problem.terms.tau_s, problem.node_limit, is_ratio,
+        0.0 if price == "cycle" else float(price), _affine.SLACK, mask, values,
+    )  # fmt: skip
+    return _result(mask, values, is_ratio, num_rounds=rounds, num_cuts=0)
+
+
+def _result(
+    mask: NDArray[np.bool_],
+    values: NDArray[np.float64],
+    is_ratio: bool,
+    *,
+    num_rounds: int,
+    num_cuts: int,
+) -> SearchResult:
+    tokens, seconds, price = values[:3].tolist()
+    objective = price if is_ratio else tokens - price * seconds
+    mask.setflags(write=False)
+    return SearchResult(
+        mask, objective, objective, "optimal", price, tokens, seconds, num_rounds, num_cuts
+    )

@@ -1,0 +1,205 @@
+"""Pricers: turn predicted routing into demand, new nodes only, level by level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.errors import InvalidInputError
+from specfit.core.search import _pricing
+from specfit.core.search.demand import Demand
+
+_NO_INDPTR = np.zeros(0, np.int64)
+_NO_COLS = np.zeros(0, np.int32)
+_FIRST_CAPACITY = 64
+
+
+class ProbPricer:
+    """Prices predicted *probabilities*; one object serves many cycles and keeps its memory.
+
+    Parameters
+    ----------
+    discount : float
+        Part of a node's demand that is forgiven where the node is sure to be accepted, 0 to 1: an
+        expert that the likely path needs next cycle anyway is not an extra cost now. Node v is charged
+        ``1 - discount * P(v)`` of its demand, the root all of its.
+    """
+
+    def __init__(self, discount: float = 0.0) -> None:
+        if not 0.0 <= discount <= 1.0:
+            raise InvalidInputError(f"discount must be from 0 to 1; got {discount}.")
+        self.discount = discount
+        self._survival = np.zeros((0, 0), np.float32)
+        self._values = np.zeros((0, 0), np.float32)
+        self._full_s = np.zeros(0)
+        self._factors = np.zeros(0, np.float32)
+
+    def start(self, weight_s: NDArray[np.float64]) -> None:
+        """Begin a cycle with the weights float64[L, E] in seconds; only weights above 0 are priced."""
+        self._shape = (weight_s.shape[0], weight_s.shape[1])
+        flat = np.ascontiguousarray(weight_s, np.float64).reshape(-1)
+        experts = np.flatnonzero(flat)
+        self._is_whole = 2 * len(experts) > len(flat)
+        self._experts = np.arange(len(flat)) if self._is_whole else experts
+        self._weight_s = flat if self._is_whole else flat[experts]
+        self._totals = np.zeros(len(self._weight_s))
+        self._num_nodes = 0
+        if self._values.shape[1] != len(self._weight_s):
+            self._allocate(max(_FIRST_CAPACITY, len(self._values)))
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no expert costs anything, so that no probabilities are needed."""
+        return not self._weight_s.size
+
+    def extend(
+        self,
+        parents: NDArray[np.int32],
+        path_probs: NDArray[np.float64],
+        probs: NDArray[np.float32] | None,
+    ) -> None:
+        """Price the nodes that are new since the last call.
+
+        Parameters
+        ----------
+        parents : int32[N]
+            Of the whole tree so far; nodes priced before keep their index.
+        path_probs : float64[N]
+            Of the whole tree so far.
+        probs : float32[n, L, E]
+            Routing probabilities of the n new nodes only; not read, and may be None, if `is_free`.
+        """
+        first, count = self._num_nodes, len(parents)
+        self._reserve(count)
+        self._factors[first:count] = 1.0 - self.discount * path_probs[first:]
+        self._factors[0] = 1.0
+        self._num_nodes = count
+        if self.is_free:
+            self._full_s[first:count] = 0.0
+            return
+        flat = self._checked(probs, count - first)
+        bad = _pricing.price_probs(
+            flat, parents, self._factors, first,
+            _NO_INDPTR if self._is_whole else self._experts,
+            self._survival, self._values, self._weight_s, self._full_s, self._totals,
+        )  # fmt: skip
+        if bad >= 0:
+            index = np.unravel_index(bad, (count - first, *self._shape))
+            where = [int(i) for i in index]
+            raise InvalidInputError(
+                f"probs{where} = {flat.reshape(-1)[bad]}, but a probability is from 0 to 1."
+            )
+
+    def demand(self) -> Demand:
+        """Return the demand of all nodes so far."""
+        n = self._num_nodes
+        return Demand(
+            self._shape, self._experts, self._weight_s, self._factors[:n], _NO_INDPTR, _NO_COLS,
+            self._values.reshape(-1), self._full_s[:n], self._totals,
+        )  # fmt: skip
+
+    def _checked(self, probs: Any, count: int) -> NDArray[np.float32]:
+        shape = (count, *self._shape)
+        if probs is None or probs.shape != shape:
+            got = None if probs is None else list(probs.shape)
+            raise InvalidInputError(f"probs of the new nodes must be {list(shape)}; got {got}.")
+        return np.ascontiguousarray(probs, np.float32).reshape(count, -1)
+
+    def _reserve(self, count: int) -> None:
+        if count > len(self._values):
+            self._allocate(max(count, 2 * len(self._values)))
+
+    def _allocate(self, capacity: int) -> None:
+        kept = self._num_nodes
+        for name, dtype in (("_survival", np.float32), ("_values", np.float32)):
+            grown = np.zeros((capacity, len(self._weight_s)), dtype)
+            if kept:
+                grown[:kept] = getattr(self, name)[:kept]
+            setattr(self, name, grown)
+        self._full_s = np.concatenate([self._full_s[:kept], np.zeros(capacity - kept)])
+        self._factors = np.concatenate(
+            [self._factors[:kept], np.zeros(capacity - kept, np.float32)]
+        )
+
+
+class RoutingPricer:
+    """Prices *hard* predicted sets: each node needs exactly the experts it lists.
+
+    For oracles, tests and the rule of the paper; a repeated expert counts once.
+    """
+
+    def start(self, weight_s: NDArray[np.float64]) -> None:
+        """Begin a cycle with the weights float64[L, E] in seconds."""
+        self._shape = (weight_s.shape[0], weight_s.shape[1])
+        self._expert_s = np.ascontiguousarray(weight_s, np.float64).reshape(-1)
+        num_experts = len(self._expert_s)
+        self._column_of = np.full(num_experts, -1, np.int32)
+        self._expert_of = np.zeros(num_experts, np.int64)
+        self._totals = np.zeros(num_experts)
+        self._num_columns = 0
+        self._num_nodes = 0
+        self._covered = np.zeros((0, (num_experts + 63) // 64), np.uint64)
+        self._indptr = np.zeros(1, np.int64)
+        self._cols = np.zeros(0, np.int32)
+        self._full_s = np.zeros(0)
+
+    def extend(
+        self,
+        parents: NDArray[np.int32],
+        path_probs: NDArray[np.float64],
+        routing: NDArray[np.integer[Any]],
+    ) -> None:
+        """Price the nodes that are new since the last call.
+
+        Parameters
+        ----------
+        parents, path_probs : int32[N], float64[N]
+            Of the whole tree so far.
+        routing : integer[n, L, K]
+            Expert ids of the n new nodes only.
+        """
+        first, count = self._num_nodes, len(parents)
+        if routing.ndim != 3 or routing.shape[:2] != (count - first, self._shape[0]):
+            raise InvalidInputError(
+                f"routing of the new nodes must be [{count - first}, {self._shape[0]}, K]; "
+                f"got {list(routing.shape)}."
+            )
+        self._reserve(count, int(self._indptr[first]) + routing.size)
+        routing = np.ascontiguousarray(routing)
+        found = _pricing.price_routing(
+            routing, parents, first, self._expert_s, self._shape[1], self._column_of,
+            self._expert_of, self._num_columns, self._covered, self._indptr, self._cols,
+            self._full_s, self._totals,
+        )  # fmt: skip
+        if found < 0:
+            where = [int(i) for i in np.unravel_index(-1 - found, routing.shape)]
+            raise InvalidInputError(
+                f"routing{where} = {routing.reshape(-1)[-1 - found]}, "
+                f"but expert ids are 0 to {self._shape[1] - 1}."
+            )
+        self._num_columns, self._num_nodes = found, count
+
+    def demand(self) -> Demand:
+        """Return the demand of all nodes so far."""
+        n, c = self._num_nodes, self._num_columns
+        experts = self._expert_of[:c]
+        entries = int(self._indptr[n])
+        return Demand(
+            self._shape, experts, self._expert_s[experts], np.ones(n, np.float32),
+            self._indptr[: n + 1], self._cols[: max(entries, 1)],
+            np.ones(max(entries, 1), np.float32), self._full_s[:n], self._totals[:c],
+        )  # fmt: skip
+
+    def _reserve(self, count: int, entries: int) -> None:
+        grow = count - len(self._covered)
+        if grow > 0:
+            blank = np.zeros((grow, self._covered.shape[1]), np.uint64)
+            self._covered = np.concatenate([self._covered, blank])
+            self._indptr = np.concatenate([self._indptr, np.zeros(grow, np.int64)])
+            self._full_s = np.concatenate([self._full_s, np.zeros(grow)])
+        if entries > len(self._cols):
+            self._cols = np.concatenate(
+                [self._cols, np.zeros(entries - len(self._cols), np.int32)]
+            )

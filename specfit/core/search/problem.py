@@ -1,0 +1,160 @@
+"""What is searched, and what is found: the values that cross the border of the search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.cost import CostTerms
+from specfit.core.errors import InvalidInputError, InvalidTreeError
+from specfit.core.search import _checks
+from specfit.core.search.demand import Demand
+
+Price = float | Literal["cycle"]
+"""``"cycle"`` maximises tokens per second of the cycle; a number, tokens a second, maximises A - price * T."""
+
+
+@dataclass(frozen=True, eq=False)
+class SearchProblem:
+    """One draft tree, priced, with the cost of verifying a part of it.
+
+    Parameters
+    ----------
+    parents : int32[N]
+        -1 at node 0, the root; every other parent comes before its child.
+    path_probs : float64[N]
+        Calibrated probability that the path from the root to each node is accepted; never above the
+        parent's.
+    demand : Demand
+        What each node adds to the expected use of each expert.
+    terms : CostTerms
+        Seconds of drafting, verifying and experts.
+    levels : int
+        Drafted levels, for ``terms.draft_s``.
+    max_nodes : int, optional
+        Upper limit of the selection, root included; the length of ``terms.tau_s`` is another.
+
+    Raises
+    ------
+    InvalidTreeError
+        The arrays do not describe a tree with path probabilities; names the index and the value.
+    InvalidInputError
+        A shape, `levels` or `max_nodes` does not fit.
+    """
+
+    parents: NDArray[np.int32]
+    path_probs: NDArray[np.float64]
+    demand: Demand
+    terms: CostTerms
+    levels: int
+    max_nodes: int | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __len__(self) -> int:
+        return len(self.parents)
+
+    @property
+    def node_limit(self) -> int:
+        """The most nodes that a selection may have."""
+        limit = min(len(self), len(self.terms.tau_s) - 1)
+        return limit if self.max_nodes is None else min(limit, self.max_nodes)
+
+    @property
+    def draft_s(self) -> float:
+        """Seconds already spent on drafting."""
+        return float(self.terms.draft_s[self.levels])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SearchResult:
+    """The best selection of a draft tree, and how good anything else could be.
+
+    Parameters
+    ----------
+    mask : bool[N]
+        The selected nodes: the root, and with each node its parent.
+    objective : float
+        Tokens a second (price "cycle"), or tokens: ``expected_committed - price * cycle_s``.
+    upper_bound : float
+        No selection has a higher objective than this.
+    status : str
+        ``"optimal"``, or ``"expansion limit"`` when the search stopped with a gap to `upper_bound`.
+    price : float
+        Tokens a second at which a second was charged; for "cycle" the objective itself.
+    expected_committed : float
+        Sum of the path probabilities of the selection, root included.
+    cycle_s : float
+        Predicted seconds of the cycle.
+    num_rounds, num_cuts, num_expansions : int
+        Work done: bounding rounds, minimum cuts, branch-and-bound nodes.
+    """
+
+    mask: NDArray[np.bool_]
+    objective: float
+    upper_bound: float
+    status: str
+    price: float
+    expected_committed: float
+    cycle_s: float
+    num_rounds: int = 0
+    num_cuts: int = 0
+    num_expansions: int = 0
+
+    @property
+    def num_nodes(self) -> int:
+        """Selected nodes, root included."""
+        return int(np.count_nonzero(self.mask))
+
+
+def check_price(price: Price) -> None:
+    """Raise unless `price` is ``"cycle"`` or a finite number of tokens a second, 0 or more."""
+    if price == "cycle" or (not isinstance(price, str) and 0.0 <= price < float("inf")):
+        return
+    raise InvalidInputError(
+        f"price must be 'cycle' or a finite number of tokens a second, 0 or more; got {price!r}."
+    )
+
+
+def _check(problem: SearchProblem) -> None:
+    n = len(problem.parents)
+    if not n == len(problem.path_probs) == len(problem.demand):
+        raise InvalidInputError(
+            f"parents, path_probs and demand must have one entry a node; "
+            f"got {n}, {len(problem.path_probs)} and {len(problem.demand)}."
+        )
+    if not 0 <= problem.levels < len(problem.terms.draft_s):
+        raise InvalidInputError(
+            f"levels must be from 0 to {len(problem.terms.draft_s) - 1}, the length of draft_s; "
+            f"got {problem.levels}."
+        )
+    if problem.max_nodes is not None and problem.max_nodes < 1:
+        raise InvalidInputError(
+            f"max_nodes counts the root and must be at least 1; got {problem.max_nodes}."
+        )
+    if len(problem.terms.tau_s) < 2:
+        raise InvalidInputError("tau_s must hold the seconds of at least one node, tau_s[1].")
+    fault, node = _checks.check_tree(problem.parents, problem.path_probs)
+    if fault:
+        raise InvalidTreeError(_tree_fault(problem, fault, node))
+
+
+def _tree_fault(problem: SearchProblem, fault: int, node: int) -> str:
+    parent, prob = problem.parents[node], problem.path_probs[node]
+    if fault == _checks.BAD_ROOT:
+        return f"parents[0] must be -1, the root's; got {parent}."
+    if fault == _checks.BAD_PARENT:
+        return (
+            f"parents[{node}] = {parent}, but a parent must come before its child "
+            f"(0 <= parents[{node}] < {node}). Order the nodes root first."
+        )
+    if fault == _checks.BAD_PROB:
+        return f"path_probs[{node}] = {prob}, but a probability is from 0 to 1."
+    return (
+        f"path_probs[{node}] = {prob} is above that of its parent, "
+        f"path_probs[{parent}] = {problem.path_probs[parent]}; a longer path is never likelier."
+    )

@@ -1,0 +1,1 @@
+"""Live backends: the only place that imports torch and transformers."""

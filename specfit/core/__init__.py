@@ -1,0 +1,1 @@
+"""What decides and what is decided: trees, selections, costs, caches, and the one decode loop."""

@@ -1,0 +1,1 @@
+"""Decoding without a model: traces, their replay, and what is counted of a run."""

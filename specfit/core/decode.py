@@ -138,7 +138,7 @@ class DecodeLoop:
         prefill = next(stream)
         assert isinstance(prefill, Prefill), "the stream starts with the prefill"
         tokens = [prefill.first_token]
-        reason = _stop_reason(request, prefill.first_token, 1)
+        reason = reason_to_stop(request, prefill.first_token, 1)
         for record in stream:
             assert isinstance(record, CycleRecord), "cycles follow the prefill"
             cycles.append(record)
@@ -158,7 +158,7 @@ class DecodeLoop:
         history = RoutingHistory(self.backend.geometry)
         history.append(prefill.routing)
         tokens = [prefill.first_token]
-        reason = _stop_reason(request, tokens[-1], len(tokens))
+        reason = reason_to_stop(request, tokens[-1], len(tokens))
         cycle_index = 0
         while reason is None:
             record = self._cycle(request, history, tokens, cycle_index, rng)
@@ -203,7 +203,7 @@ class DecodeLoop:
             compute_s=verified - selected - verification.stall_s,
             commit_s=clock() - verified,
         )
-        reason = _stop_reason(request, committed[-1], len(tokens) + len(committed))
+        reason = reason_to_stop(request, committed[-1], len(tokens) + len(committed))
         outcome = Outcome(cycle, selection, verification, kept, committed)
         return CycleRecord(outcome, timings, reason)
 
@@ -299,7 +299,8 @@ def truncate(emitted: tuple[int, ...], stop_ids: frozenset[int], remaining: int)
     return emitted[:remaining]
 
 
-def _stop_reason(request: Request, last_token: int, num_tokens: int) -> str | None:
+def reason_to_stop(request: Request, last_token: int, num_tokens: int) -> str | None:
+    """Return why a text of `num_tokens` committed tokens ends here, or None if it goes on."""
     if last_token in request.stop_ids:
         return "stop"
     return "length" if num_tokens >= request.max_new_tokens else None

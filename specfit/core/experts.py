@@ -82,7 +82,8 @@ class ExpertCoverage:
         if outside.any():
             i = tuple(int(x) for x in np.argwhere(outside)[0])
             raise InvalidInputError(
-                f"routing{list(i)} = {self.routing[i]}, but expert ids are 0 to {self.num_experts - 1}."
+                f"routing{list(i)} = {self.routing[i]}, but expert ids are 0 to "
+                f"{self.num_experts - 1}."
             )
 
     @cached_property
@@ -95,7 +96,8 @@ class ExpertCoverage:
 
     def union(self, nodes: NDArray[np.bool_] | NDArray[np.intp]) -> NDArray[np.bool_]:
         """Return the experts that the given nodes need together, bool[L, E]."""
-        return self.mask[nodes].any(axis=0)
+        union: NDArray[np.bool_] = np.logical_or.reduce(self.mask[nodes], axis=0)
+        return union
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ class Sampling:
     top_p : float
         Keep the smallest set of tokens with at least this probability; 1 keeps all.
     noise_key : int
-        Key of the position-keyed noise.
+        Key of the position-keyed noise, 0 to 2**64 - 1.
     """
 
     temperature: float = 0.0
@@ -44,6 +44,8 @@ class Sampling:
             raise InvalidInputError(f"top_k must be 0 (all) or more; got {self.top_k}.")
         if not 0 < self.top_p <= 1:
             raise InvalidInputError(f"top_p must be above 0 and at most 1; got {self.top_p}.")
+        if not 0 <= self.noise_key < 2**64:
+            raise InvalidInputError(f"noise_key must be 0 to 2**64 - 1; got {self.noise_key}.")
 
     @property
     def is_greedy(self) -> bool:

@@ -76,8 +76,14 @@ class Selection:
         cls, tree: DraftTree, nodes: NDArray[np.intp] | tuple[int, ...] | list[int]
     ) -> Selection:
         """Return the selection of exactly these nodes."""
+        chosen = np.asarray(nodes, np.intp)
+        outside = (chosen < 0) | (chosen >= len(tree))
+        if outside.any():
+            raise InvalidSelectionError(
+                f"nodes of this tree are 0 to {len(tree) - 1}; got {chosen[outside][0]}."
+            )
         mask = np.zeros(len(tree), bool)
-        mask[np.asarray(nodes, np.intp)] = True
+        mask[chosen] = True
         return cls(tree, mask)
 
     @classmethod

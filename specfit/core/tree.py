@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._kernels import fill_ancestors, fill_depths, fill_products
 from specfit.core.errors import InvalidPlanError, InvalidTreeError
 
 _Array = TypeVar("_Array", bound="NDArray[Any]")
@@ -176,9 +177,7 @@ class DraftTree:
     def depths(self) -> NDArray[np.int32]:
         """Depth of each node, int32[N]; the root has 0."""
         depths = np.zeros(len(self), np.int32)
-        for node, parent in enumerate(self.parents.tolist()):
-            if node:
-                depths[node] = depths[parent] + 1
+        fill_depths(self.parents, depths)
         return _read_only(depths)
 
     @cached_property
@@ -209,11 +208,10 @@ class DraftTree:
 
     @cached_property
     def ancestor_mask(self) -> NDArray[np.bool_]:
-        """Whether node ``j`` lies on the path from the root to node ``i``, bool[N, N]; itself included."""
-        mask = np.eye(len(self), dtype=bool)
-        for node, parent in enumerate(self.parents.tolist()):
-            if node:
-                mask[node] |= mask[parent]
+        """Whether node ``j`` lies on the path from the root to ``i``, both included, bool[N, N]."""
+        mask = np.zeros((len(self), len(self)), bool)
+        mask[0, 0] = True
+        fill_ancestors(self.parents, mask)
         return _read_only(mask)
 
 
@@ -231,10 +229,10 @@ def path_products(
     parents: NDArray[np.int32], cond_probs: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the product of `cond_probs` from the root to each node, float64[N]."""
-    products = [float(cond_probs[0])]
-    for parent, prob in zip(parents[1:].tolist(), cond_probs[1:].tolist(), strict=True):
-        products.append(products[parent] * prob)
-    return np.array(products)
+    products = np.empty(len(parents), np.float64)
+    products[0] = cond_probs[0]
+    fill_products(parents, cond_probs, products)
+    return products
 
 
 def _read_only(array: _Array) -> _Array:
@@ -253,6 +251,8 @@ def _check_tree(tree: DraftTree) -> None:
     if tree.parents[0] != -1:
         raise InvalidTreeError(f"parents[0] must be -1, the root's; got {tree.parents[0]}.")
     _check_parents(tree.parents, n)
+    if tree.log_probs[0] != 0:
+        raise InvalidTreeError(f"log_probs[0] must be 0, the root's; got {tree.log_probs[0]}.")
     wrong = ~(tree.log_probs <= 0)
     if wrong.any():
         i = int(np.argmax(wrong))

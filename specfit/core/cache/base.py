@@ -10,11 +10,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.errors import CapacityError, InvalidInputError
+from specfit.core.cache._kernels import find_candidates, place, split
+from specfit.core.errors import CapacityError, ContractError, InvalidInputError
 from specfit.core.experts import ModelGeometry, Residency
 from specfit.core.registry import Registry
 
@@ -53,16 +55,23 @@ class LoadPlan:
 class ExpertCache(ABC):
     """Decides which experts stay in device memory; the same capacity in every layer.
 
-    Lifecycle: `allocate` once for a model, then `waves` for each layer of each pass, `end_pass` after
-    it, `reset` between requests that must not see each other. One method to write: `choose_victims`.
+    Lifecycle: `allocate` once for a model, then `waves` for each layer of each pass, `end_pass`
+    after it, `reset` between requests that must not see each other. One method to write:
+    `choose_victims`.
     """
+
+    is_stack_algorithm: ClassVar[bool] = False
+    """Whether more capacity never means more misses."""
+
+    keeps_experts: ClassVar[bool] = True
+    """Whether experts stay resident from one pass to the next."""
 
     num_layers: int
     num_experts: int
     capacity: int
 
     def allocate(self, geometry: ModelGeometry, capacity: int) -> None:
-        """Set up empty slots: `capacity` experts in each layer.
+        """Set up empty slots: `capacity` experts in each layer, or all of them if it is more.
 
         Raises
         ------
@@ -100,7 +109,8 @@ class ExpertCache(ABC):
 
     def slot_of(self, layer: int) -> IdArray:
         """Return the slot of each expert of `layer`, int64[E]; -1 where it is not resident."""
-        return self._slots[layer]
+        slots: IdArray = self._slots[layer]
+        return slots
 
     def waves(self, layer: int, experts: IdArray) -> Iterator[LoadPlan]:
         """Yield the load plans that bring every needed expert of a layer in, in order.
@@ -116,12 +126,14 @@ class ExpertCache(ABC):
         experts : int64[u]
             Distinct experts that the pass needs there, ascending.
         """
-        if len(experts) == 0:
+        if len(experts) <= self.capacity:
+            if len(experts):
+                yield self.request(layer, experts)
             return
         resident = self._slots[layer, experts] >= 0
         hits, missing = experts[resident], experts[~resident]
         first = self.capacity - len(hits)
-        yield self.request(layer, _merge(hits, missing[:first]))
+        yield self.request(layer, np.sort(np.concatenate([hits, missing[:first]])))
         for start in range(first, len(missing), self.capacity):
             yield self.request(layer, missing[start : start + self.capacity])
 
@@ -142,33 +154,39 @@ class ExpertCache(ABC):
             )
         self._num_requests += 1
         slots = self._slots[layer]
-        resident = slots[experts] >= 0
-        hits, loads = experts[resident], experts[~resident]
-        load_slots, evictions = self._make_room(layer, experts, loads)
-        slots[loads] = load_slots
+        hits, hit_slots, loads = np.empty((3, len(experts)), np.int64)
+        num_hits = split(slots, experts, hits, hit_slots, loads)
+        hits, hit_slots = hits[:num_hits], hit_slots[:num_hits]
+        loads = loads[: len(experts) - num_hits]
+        load_slots = victims = loads[:0]
+        if len(loads):
+            victims = self._victims(layer, experts, len(loads))
+            load_slots = self._place(slots, hits, loads, victims)
+            self._loaded[layer, loads] = self._num_requests
         self._last_used[layer, experts] = self._num_requests
-        self._loaded[layer, loads] = self._num_requests
-        return LoadPlan(layer, hits, slots[hits], loads, load_slots, evictions)
+        return LoadPlan(layer, hits, hit_slots, loads, load_slots, victims)
 
-    def end_pass(self) -> None:
+    def end_pass(self) -> None:  # noqa: B027 - optional hook
         """Tell the cache that a pass is over; nothing to do for most rules."""
 
-    def _make_room(self, layer: int, experts: IdArray, loads: IdArray) -> tuple[IdArray, IdArray]:
-        slots = self._slots[layer]
-        resident = np.flatnonzero(slots >= 0)
-        num_free = self.capacity - len(resident)
-        if len(loads) <= num_free:
-            return self._free_slots(layer)[: len(loads)], loads[:0]
-        candidates = np.setdiff1d(resident, experts, assume_unique=True)
-        victims = self.choose_victims(layer, candidates, len(loads) - num_free)
-        slots[victims] = -1
-        return self._free_slots(layer)[: len(loads)], victims
+    def _victims(self, layer: int, experts: IdArray, num_loads: int) -> IdArray:
+        """Return the experts that leave so that `num_loads` find room beside those needed."""
+        candidates = np.empty(self.num_experts, np.int64)
+        count, num_resident = find_candidates(self._slots[layer], experts, candidates)
+        excess = num_resident + num_loads - self.capacity
+        if excess <= 0:
+            return candidates[:0]
+        return self.choose_victims(layer, candidates[:count], excess)
 
-    def _free_slots(self, layer: int) -> IdArray:
-        taken = self._slots[layer]
-        free = np.ones(self.capacity, bool)
-        free[taken[taken >= 0]] = False
-        return np.flatnonzero(free)
+    def _place(self, slots: IdArray, hits: IdArray, loads: IdArray, victims: IdArray) -> IdArray:
+        load_slots = np.empty(len(loads), np.int64)
+        if not place(slots, hits, loads, victims, np.zeros(self.capacity, bool), load_slots):
+            raise ContractError(
+                "E3",
+                f"choose_victims of {type(self).__name__} must return as many distinct candidates "
+                f"as it was asked for; got {np.asarray(victims).tolist()}.",
+            )
+        return load_slots
 
 
 caches: Registry[ExpertCache] = Registry("cache", "specfit.caches")
@@ -200,8 +218,8 @@ def cache_capacity(size: str, geometry: ModelGeometry) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%|GiB|MiB|KiB|)", size.strip())
     if match is None or (match[2] == "" and "." in match[1]):
         raise InvalidInputError(
-            f"a cache size is a number of experts a layer (16), a share of all (25%) or bytes (8GiB); "
-            f"got '{size}'."
+            f"a cache size is a number of experts a layer (16), a share of all (25%) or bytes "
+            f"(8GiB); got '{size}'."
         )
     number, unit = float(match[1]), match[2]
     if unit == "%":
@@ -212,7 +230,3 @@ def cache_capacity(size: str, geometry: ModelGeometry) -> int:
         layer_bytes = geometry.expert_bytes * geometry.num_layers
         return int(number * BYTES[unit] // layer_bytes)
     return int(number)
-
-
-def _merge(hits: IdArray, loads: IdArray) -> IdArray:
-    return np.sort(np.concatenate([hits, loads]))

@@ -1,0 +1,34 @@
+"""Passes over a draft tree from the root down.
+
+Convention. ``parents`` is int32[N] with every parent before its child; the caller allocates the
+output and sets its row 0. No kernel validates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specfit.core._jit import kernel
+
+
+@kernel
+def fill_depths(parents: Any, depths: Any) -> None:
+    """Set ``depths[v]`` for every node below the root."""
+    for node in range(1, parents.size):
+        depths[node] = depths[parents[node]] + 1
+
+
+@kernel
+def fill_products(parents: Any, cond_probs: Any, products: Any) -> None:
+    """Set ``products[v]``, the product of `cond_probs` from the root down to ``v``."""
+    for node in range(1, parents.size):
+        products[node] = products[parents[node]] * cond_probs[node]
+
+
+@kernel
+def fill_ancestors(parents: Any, mask: Any) -> None:
+    """Set ``mask[v]``: the parent's row and ``v`` itself."""
+    for node in range(1, parents.size):
+        for ancestor in range(node):
+            mask[node, ancestor] = mask[parents[node], ancestor]
+        mask[node, node] = True

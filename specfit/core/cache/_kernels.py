@@ -1,0 +1,92 @@
+"""The bookkeeping of one request to an expert cache, on flat arrays.
+
+Convention. ``slots`` is int64[E], the slot of each expert of the layer or -1; ``experts`` is
+int64[u], distinct and ascending. Outputs are allocated by the caller. No kernel validates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specfit.core._jit import kernel
+
+
+@kernel
+def split(slots: Any, experts: Any, hits: Any, hit_slots: Any, loads: Any) -> int:
+    """Part `experts` into resident ones with their slots and missing ones; return the hits."""
+    num_hits = 0
+    num_loads = 0
+    for expert in experts:
+        if slots[expert] >= 0:
+            hits[num_hits] = expert
+            hit_slots[num_hits] = slots[expert]
+            num_hits += 1
+        else:
+            loads[num_loads] = expert
+            num_loads += 1
+    return num_hits
+
+
+@kernel
+def find_candidates(slots: Any, experts: Any, candidates: Any) -> tuple[int, int]:
+    """Fill in the residents that are not needed, ascending; return how many, and all residents."""
+    num_candidates = 0
+    num_resident = 0
+    at = 0
+    for expert in range(slots.size):
+        while at < experts.size and experts[at] < expert:
+            at += 1
+        if slots[expert] >= 0:
+            num_resident += 1
+            if at == experts.size or experts[at] != expert:
+                candidates[num_candidates] = expert
+                num_candidates += 1
+    return num_candidates, num_resident
+
+
+@kernel
+def place(slots: Any, hits: Any, loads: Any, victims: Any, taken: Any, load_slots: Any) -> bool:
+    """Free the victims' slots and give the lowest free slots to `loads`, in order.
+
+    Return False, with `slots` as far as it got, where a victim is not resident, or is a hit, or
+    there are too few of them. ``taken`` is bool[capacity] of scratch, all False.
+    """
+    for victim in victims:
+        if victim < 0 or victim >= slots.size or slots[victim] < 0:
+            return False
+        slots[victim] = -1
+    for hit in hits:
+        if slots[hit] < 0:
+            return False
+    for slot in slots:
+        if slot >= 0:
+            taken[slot] = True
+    slot = 0
+    for i in range(loads.size):
+        while slot < taken.size and taken[slot]:
+            slot += 1
+        if slot == taken.size:
+            return False
+        slots[loads[i]] = slot
+        load_slots[i] = slot
+        slot += 1
+    return True
+
+
+@kernel
+def take_smallest(keys: Any, candidates: Any, chosen: Any) -> None:
+    """Fill `chosen` with the candidates of the smallest keys, ties to the lower id, ascending.
+
+    ``keys`` is int64[E]; `candidates` is ascending and at least as long as `chosen`.
+    """
+    count = 0
+    for candidate in candidates:
+        if count == chosen.size and keys[candidate] >= keys[chosen[count - 1]]:
+            continue
+        at = count if count < chosen.size else count - 1
+        while at > 0 and keys[candidate] < keys[chosen[at - 1]]:
+            chosen[at] = chosen[at - 1]
+            at -= 1
+        chosen[at] = candidate
+        count = min(count + 1, chosen.size)
+    chosen.sort()

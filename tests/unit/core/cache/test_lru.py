@@ -1,0 +1,54 @@
+"""LRU on cases one can follow by hand, and against its reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from specfit.core.cache import ExpertCache, make_cache
+from specfit.testing.examples import example_geometry
+from tests.reference.lru import ReferenceLru
+
+
+def lru(capacity: int, num_experts: int = 16) -> ExpertCache:
+    return make_cache(f"lru:{capacity}", example_geometry(num_layers=1, num_experts=num_experts))
+
+
+def request(cache: ExpertCache, *experts: int) -> tuple[list[int], list[int], list[int]]:
+    plan = cache.request(0, np.array(experts))
+    return plan.hits.tolist(), plan.loads.tolist(), plan.evictions.tolist()
+
+
+def test_the_oldest_leaves() -> None:
+    cache = lru(3)
+    assert request(cache, 4) == ([], [4], [])
+    assert request(cache, 7, 9) == ([], [7, 9], [])
+    assert request(cache, 4) == ([4], [], [])
+    assert request(cache, 1) == ([], [1], [7])
+    assert request(cache, 2, 3) == ([], [2, 3], [4, 9])
+
+
+def test_of_equally_old_experts_the_lowest_id_leaves() -> None:
+    cache = lru(4)
+    request(cache, 2, 5, 8, 11)
+    assert request(cache, 0, 1) == ([], [0, 1], [2, 5])
+
+
+def test_a_needed_expert_stays_though_it_is_the_oldest() -> None:
+    cache = lru(2)
+    request(cache, 1)
+    request(cache, 2)
+    assert request(cache, 1, 3) == ([1], [3], [2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capacity", [8, 32])
+def test_equals_the_reference_on_100_000_requests(capacity: int) -> None:
+    cache, reference = lru(capacity, num_experts=64), ReferenceLru(capacity)
+    generator = np.random.default_rng(0)
+    for _ in range(50_000):
+        experts = np.unique(generator.zipf(1.2, generator.integers(1, 8)) % 64)
+        plan = cache.request(0, experts)
+        expected = reference.request(experts.tolist())
+        assert (plan.hits.tolist(), plan.loads.tolist(), plan.evictions.tolist()) == expected
+        assert cache.slot_of(0)[plan.loads].tolist() == [reference.slots[e] for e in expected[1]]

@@ -1,0 +1,312 @@
+"""Replays a trace: a backend that answers from what was recorded and charges simulated seconds.
+
+Which experts are resident is decided by the same cache object that live decoding uses, driven by
+the recorded routing. What was not recorded is refused, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.backend import Backend, Prefill, Request, Verification
+from specfit.core.cache.base import ExpertCache
+from specfit.core.cost import CostModel
+from specfit.core.decode import DecodeLoop, DecodeResult, Observer
+from specfit.core.errors import BackendError, TraceCoverageError
+from specfit.core.experts import Residency
+from specfit.core.policy import Policy
+from specfit.core.predictor import AcceptanceModel, CoveragePredictor
+from specfit.core.profile import HardwareProfile
+from specfit.core.selection import Selection
+from specfit.core.tree import DraftLevel, DraftPlan, DraftTree
+from specfit.sim.drawn import EMPTY_LEVEL, DrawnTree, drawn_by_plan, drawn_in_run, only_root
+from specfit.sim.expert_pass import run_pass, run_prefill
+from specfit.sim.trace.reader import RecordedPrompt, TraceReader
+from specfit.sim.trace.rows import Answers, PositionRow, Row
+
+
+@dataclass(frozen=True)
+class NearTie:
+    """A recorded answer that differs from the text, because batch width changes rounding.
+
+    Parameters
+    ----------
+    prompt : int
+        Index of the prompt.
+    position : int
+        Index in the whole text of the token whose answer it is.
+    margin : float
+        The answer's lead over the runner-up in logits.
+    """
+
+    prompt: int
+    position: int
+    margin: float
+
+
+class ReplayBackend(Backend):
+    """Answers from a trace.
+
+    Parameters
+    ----------
+    trace : TraceReader
+        Of either kind.
+    cache : ExpertCache
+        Allocated for the trace's geometry.
+    profile : HardwareProfile
+        Where the simulated seconds come from.
+
+    Attributes
+    ----------
+    near_ties : list of NearTie
+        Verified nodes of the text whose recorded answer is not the text's token, which is given.
+    """
+
+    def __init__(self, trace: TraceReader, cache: ExpertCache, profile: HardwareProfile) -> None:
+        self.trace = trace
+        self.cache = cache
+        self.profile = profile
+        self.geometry = trace.metadata.geometry
+        self.near_ties: list[NearTie] = []
+        self._now_s = 0.0
+        self._prompt: RecordedPrompt | None = None
+        self._rows: Iterator[Row] = iter(())
+        self._row: Row | None = None
+        self._position = 0  # of the root in the whole text
+        self._drawn: DrawnTree | None = None
+
+    def requests(self) -> Iterator[Request]:
+        """Yield the trace's requests in order; run each before taking the next."""
+        for prompt in self.trace.prompts():
+            self._prompt = prompt
+            yield prompt.request
+
+    def start(self, request: Request) -> Prefill:
+        """See `Backend.start`. The cache starts empty and is filled by the recorded prompt.
+
+        Raises
+        ------
+        TraceCoverageError
+            The trace holds no such request.
+        """
+        prompt = self._find(request)
+        run_prefill(self.cache, prompt.row.routing, prompt.row.chunks)
+        self._prompt = prompt
+        self._rows = prompt.rows()
+        self._row = None
+        self._position = len(request.prompt)
+        self._drawn = None
+        return Prefill(prompt.text[0], prompt.row.routing, prompt.row.chunks, prompt.row.prefill_s)
+
+    def residency(self) -> Residency:
+        """See `Backend.residency`."""
+        return self.cache.residency()
+
+    def draft_level(self, plan: DraftPlan, tree: DraftTree) -> DraftLevel:
+        """See `Backend.draft_level`.
+
+        Raises
+        ------
+        TraceCoverageError
+            The trace does not hold this level of this plan.
+        """
+        first = len(tree) == 1
+        if first:
+            self._drawn = self._draw(plan)
+        drawn = self._drawn
+        assert drawn is not None, "a tree is drafted from its root"
+        number = tree.num_levels + 1
+        self._now_s += self.profile.first_level_s if first else self.profile.level_s
+        if number <= drawn.num_levels:
+            return drawn.level(number)
+        if drawn.is_exhausted:
+            return EMPTY_LEVEL
+        raise TraceCoverageError(
+            f"the trace holds {drawn.num_levels} levels of top_k={plan.top_k} {self._place()}; the "
+            f"policy asked for level {number}. {_advice(plan)}"
+        )
+
+    def verify(self, tree: DraftTree, selection: Selection) -> Verification:
+        """See `Backend.verify`.
+
+        Raises
+        ------
+        TraceCoverageError
+            The target's answer for a selected node was not recorded.
+        """
+        row = self._current_row()
+        drawn = only_root(tree) if len(tree) == 1 else self._drawn
+        assert drawn is not None and len(tree) <= len(drawn.tree), "the tree was drafted here"
+        nodes = selection.nodes
+        rows = drawn.answer_rows[nodes]
+        if (rows < 0).any():
+            node = int(nodes[int(np.argmax(rows < 0))])
+            raise TraceCoverageError(
+                f"the trace has no target response for node {node} {self._place()}: the recorded "
+                f"run did not verify it. Record a position-complete trace to compare this policy."
+            )
+        answers = row.answers.take(rows)
+        if isinstance(row, PositionRow):
+            answers = self._follow_text(tree, nodes, answers)
+        return self._charge(nodes, answers)
+
+    def commit(
+        self, tree: DraftTree, accepted: tuple[int, ...], committed: tuple[int, ...]
+    ) -> None:
+        """See `Backend.commit`."""
+        prompt = self._current_prompt()
+        place = self._position - len(prompt.request.prompt) + 1
+        if committed != prompt.text[place : place + len(committed)]:
+            raise TraceCoverageError(
+                f"the replay commits {committed} {self._place()}, the text goes on with "
+                f"{prompt.text[place : place + len(committed)]}: the trace contradicts itself."
+            )
+        self._position += len(committed)
+        self._drawn = None
+
+    def clock(self) -> float:
+        """Return the simulated seconds."""
+        return self._now_s
+
+    def describe(self) -> dict[str, Any]:
+        """See `Backend.describe`."""
+        return {
+            "backend": "replay",
+            "seconds": "simulated",
+            "trace": self.trace.folder.name,
+            "origin": self.trace.metadata.origin,
+            "model": self.trace.metadata.model,
+            "cache": type(self.cache).__name__,
+            "capacity": self.cache.capacity,
+            "profile": self.profile.name,
+        }
+
+    def _find(self, request: Request) -> RecordedPrompt:
+        if self._prompt is not None and self._prompt.request == request:
+            return self._prompt
+        for prompt in self.trace.prompts():
+            if prompt.request == request:
+                return prompt
+        raise TraceCoverageError(
+            f"{self.trace.folder} holds no such request. Take the requests from the trace "
+            f"(ReplayBackend.requests), or record this one."
+        )
+
+    def _current_prompt(self) -> RecordedPrompt:
+        if self._prompt is None:
+            raise BackendError("the backend has no request. Call start first.")
+        return self._prompt
+
+    def _current_row(self) -> Row:
+        """Return the recorded row whose root is the last committed token."""
+        if self._row is None or self._row.position < self._position:
+            self._row = next((r for r in self._rows if r.position >= self._position), None)
+        if self._row is None or self._row.position != self._position:
+            raise TraceCoverageError(
+                f"the trace has no cycle {self._place()}: the recorded run started none there. "
+                f"Record a position-complete trace to compare this policy."
+            )
+        return self._row
+
+    def _draw(self, plan: DraftPlan) -> DrawnTree:
+        row = self._current_row()
+        if isinstance(row, PositionRow):
+            prompt = self._current_prompt()
+            end = len(prompt.request.prompt) + prompt.request.max_new_tokens
+            plans = self.trace.metadata.plans
+            try:
+                return drawn_by_plan(row, plans, plan.top_k, end - self._position - 2)
+            except TraceCoverageError as error:
+                raise TraceCoverageError(f"{error} {_advice(plan)}") from error
+        if row.plan.top_k != plan.top_k:
+            raise TraceCoverageError(
+                f"the recorded run drafted with top_k={row.plan.top_k} {self._place()}; the policy "
+                f"asked for top_k={plan.top_k}. {_advice(plan)}"
+            )
+        return drawn_in_run(row)
+
+    def _follow_text(self, tree: DraftTree, nodes: NDArray[np.intp], answers: Answers) -> Answers:
+        """Return the answers with the text's own token at each selected node of the text."""
+        prompt = self._current_prompt()
+        place = self._position - len(prompt.request.prompt)
+        rows = {node: row for row, node in enumerate(nodes.tolist())}
+        target_tokens = answers.target_tokens
+        node, depth = 0, 0
+        while place + depth + 1 < len(prompt.text):
+            token, row = prompt.text[place + depth + 1], rows[node]
+            if target_tokens[row] != token:
+                margin = float(answers.margins[row])
+                position = self._position + depth + 1
+                self.near_ties.append(NearTie(prompt.index, position, margin))
+                target_tokens[row] = token
+            ahead = [n for n in tree.children(node).tolist() if tree.tokens[n] == token]
+            ahead = [n for n in ahead if n in rows]
+            if not ahead:
+                break
+            node, depth = ahead[0], depth + 1
+        return answers
+
+    def _charge(self, nodes: NDArray[np.intp], answers: Answers) -> Verification:
+        counts = run_pass(self.cache, answers.routing)
+        profile = self.profile
+        stall_s = int(counts.num_misses.sum()) * profile.copy_s
+        compute_s = (
+            profile.verify_fixed_s
+            + profile.verify_node_s * len(nodes)
+            + profile.resident_expert_s * int(counts.num_hits.sum())
+        )
+        self._now_s += stall_s + compute_s
+        return Verification(
+            nodes=nodes,
+            target_tokens=answers.target_tokens,
+            target_probs=answers.target_probs,
+            margins=answers.margins,
+            routing=answers.routing,
+            num_hits=counts.num_hits,
+            num_misses=counts.num_misses,
+            num_evictions=counts.num_evictions,
+            stall_s=stall_s,
+            compute_s=compute_s,
+        )
+
+    def _place(self) -> str:
+        return f"at position {self._position} of prompt {self._current_prompt().index}"
+
+
+def replay(
+    trace: TraceReader,
+    policy: Policy,
+    cache: ExpertCache,
+    profile: HardwareProfile,
+    *,
+    cost: CostModel,
+    predictor: CoveragePredictor,
+    acceptance: AcceptanceModel,
+    policy_key: int = 0,
+    observers: Sequence[Observer] = (),
+    max_prompts: int | None = None,
+) -> Iterator[DecodeResult]:
+    """Yield what a policy would have done on each prompt of a trace, in simulated seconds.
+
+    Parameters
+    ----------
+    cache : ExpertCache
+        Allocated for the trace's geometry; it starts empty for each prompt.
+    max_prompts : int, optional
+        Stop after so many prompts.
+    """
+    backend = ReplayBackend(trace, cache, profile)
+    loop = DecodeLoop(backend, policy, cost, predictor, acceptance, observers, policy_key)
+    for number, request in enumerate(backend.requests()):
+        if max_prompts is not None and number >= max_prompts:
+            return
+        yield loop.run(request)
+
+
+def _advice(plan: DraftPlan) -> str:
+    return f"Record with --plans eagle3:depth={plan.depth},top_k={plan.top_k}."

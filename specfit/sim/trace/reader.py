@@ -1,0 +1,294 @@
+"""Reads a trace part by part, row group by row group: memory does not grow with the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from specfit.core.backend import Request
+from specfit.core.errors import TraceFormatError
+from specfit.sim.trace.decode import decode_prompts, decode_rows
+from specfit.sim.trace.metadata import TraceMetadata
+from specfit.sim.trace.parts import OPEN_PREFIX, Part, PartFile, checksum_of, list_files
+from specfit.sim.trace.rows import CycleRow, PositionRow, PromptRow, Row
+from specfit.sim.trace.schema import ROW_TABLES
+
+MAX_ROW_GROUP_BYTES = 2**29
+MAX_FOOTER_ITEMS = 2**20
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedPrompt:
+    """A prompt of a trace; its rows are read when they are asked for, as often as they are.
+
+    Parameters
+    ----------
+    row : PromptRow
+        The prompt.
+    part : Part
+        Where its rows are.
+    first_row, num_rows : int
+        Which of the part's rows they are.
+    """
+
+    trace: TraceReader
+    row: PromptRow
+    part: Part
+    first_row: int
+    num_rows: int
+
+    @property
+    def index(self) -> int:
+        """0 for the first prompt of the trace."""
+        return self.row.index
+
+    @property
+    def request(self) -> Request:
+        """What was asked for."""
+        return self.row.request
+
+    @property
+    def text(self) -> tuple[int, ...]:
+        """Committed tokens without the prompt."""
+        return self.row.text
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the text ends."""
+        return self.row.stop_reason
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the cycles or positions of this prompt in order.
+
+        Raises
+        ------
+        TraceFormatError
+            The file is damaged; the message names it and the row group.
+        """
+        path = self.part.rows.path
+        number = 0
+        for group, row in self.trace.part_rows(self.part, self.first_row, self.num_rows):
+            try:
+                _check_place(row, self.row, number)
+            except TraceFormatError as error:
+                raise TraceFormatError(f"{path}, row group {group}: {error}") from error
+            yield row
+            number += 1
+        if number != self.num_rows:
+            raise TraceFormatError(
+                f"{path} must hold {self.num_rows} rows of prompt {self.index}; it holds {number}."
+            )
+
+
+class TraceReader:
+    """An existing trace.
+
+    Opening it reads `metadata.json` and the names of the parts; each part's checksum is verified
+    when its rows are first read.
+
+    Raises
+    ------
+    TraceFormatError
+        The folder is no trace, or two files claim to be the same part.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.metadata = TraceMetadata.read(folder)
+        self._files, others = list_files(folder)
+        self._open_files = [name for name in others if name.startswith(OPEN_PREFIX)]
+        self._row_table = ROW_TABLES[self.metadata.kind][0]
+        self._verified: set[Path] = set()
+        self.parts, self._gaps = self._pair_files()
+
+    @property
+    def kind(self) -> str:
+        """``"run"`` or ``"positions"``."""
+        return self.metadata.kind
+
+    @property
+    def num_prompts(self) -> int:
+        """Prompts that the complete parts hold, by their footers."""
+        return sum(_footer(part.prompts).num_rows for part in self.parts)
+
+    @property
+    def missing(self) -> list[str]:
+        """What is not there, in words; empty if the trace is complete."""
+        missing = list(self._gaps)
+        expected = self.metadata.num_prompts
+        if expected is None:
+            lost = f" ({', '.join(self._open_files)})" if self._open_files else ""
+            missing.append(
+                f"the recording was not finished: prompts from {self.num_prompts} on are missing, "
+                f"the open part is lost{lost}"
+            )
+        elif expected != self.num_prompts:
+            missing.append(f"{expected} prompts were recorded, {self.num_prompts} are there")
+        return missing
+
+    def prompts(self) -> Iterator[RecordedPrompt]:
+        """Yield the prompts in order.
+
+        Raises
+        ------
+        TraceFormatError
+            A part is missing or damaged.
+        """
+        if self._gaps:
+            raise TraceFormatError(f"{self.folder}: {self._gaps[0]}. Run `specfit repair`.")
+        number = 0
+        for part in self.parts:
+            for prompt in self.part_prompts(part):
+                if prompt.index != number:
+                    raise TraceFormatError(
+                        f"{part.prompts.path}: prompt {number} must come next; got {prompt.index}."
+                    )
+                yield prompt
+                number += 1
+        if self.metadata.num_prompts not in (None, number):
+            raise TraceFormatError(
+                f"{self.folder}: {self.metadata.num_prompts} prompts were recorded, "
+                f"{number} are there. Run `specfit repair`."
+            )
+
+    def prompt(self, index: int) -> RecordedPrompt:
+        """Return one prompt."""
+        for prompt in self.prompts():
+            if prompt.index == index:
+                return prompt
+        raise TraceFormatError(
+            f"{self.folder} has the prompts 0 to {self.num_prompts - 1}; got {index}."
+        )
+
+    def part_prompts(self, part: Part) -> Iterator[RecordedPrompt]:
+        """Yield the prompts of one part."""
+        file = self._open(part.prompts)
+        for group in range(file.num_row_groups):
+            rows = _reading(part.prompts, group, partial(self._decode_prompts, file, group))
+            for row, first_row, num_rows in rows:
+                yield RecordedPrompt(self, row, part, first_row, num_rows)
+
+    def part_rows(self, part: Part, first: int, count: int) -> Iterator[tuple[int, Row]]:
+        """Yield rows ``first`` to ``first + count - 1`` of a part, each with its row group."""
+        file = self._open(part.rows)
+        start = 0
+        for group in range(file.num_row_groups):
+            stop = start + file.metadata.row_group(group).num_rows
+            low, high = max(first, start), min(first + count, stop)
+            if low < high:
+                table = _reading(part.rows, group, partial(file.read_row_group, group))
+                rows = decode_rows(table.slice(low - start, high - low), self.metadata)
+                for _ in range(high - low):
+                    yield group, _reading(part.rows, group, partial(next, rows))
+            start = stop
+
+    def verify(self, file: PartFile) -> None:
+        """Raise `TraceFormatError` unless the file's bytes have the checksum of its name."""
+        if file.path in self._verified:
+            return
+        try:
+            found = checksum_of(file.path)
+        except OSError as error:
+            raise TraceFormatError(f"{file.path} cannot be read: {error}.") from error
+        if found != file.checksum:
+            raise TraceFormatError(
+                f"{file.path} has the checksum {found}, not that of its name: it is damaged. "
+                f"Run `specfit repair` to save the other parts."
+            )
+        self._verified.add(file.path)
+
+    def _open(self, file: PartFile) -> pq.ParquetFile:
+        self.verify(file)
+        return _parquet(file)
+
+    def _decode_prompts(self, file: pq.ParquetFile, group: int) -> list[tuple[PromptRow, int, int]]:
+        return list(decode_prompts(file.read_row_group(group), self.metadata))
+
+    def _pair_files(self) -> tuple[list[Part], list[str]]:
+        found: dict[tuple[str, int], PartFile] = {}
+        for file in self._files:
+            if (file.table, file.number) in found:
+                raise TraceFormatError(f"{file.path} and another file claim to be the same part.")
+            found[file.table, file.number] = file
+        numbers = sorted(number for table, number in found if table == "prompts")
+        parts: list[Part] = []
+        gaps: list[str] = []
+        for number in range(numbers[-1] + 1 if numbers else 0):
+            rows, prompts = found.get((self._row_table, number)), found.get(("prompts", number))
+            if rows is None or prompts is None:
+                gaps.append(f"part {number} is missing")
+            else:
+                parts.append(Part(number, rows, prompts))
+            if len(gaps) > 1000:
+                break
+        return parts, gaps
+
+
+def _check_place(row: Row, prompt: PromptRow, number: int) -> None:
+    """Raise unless a row belongs where it stands in its prompt's text."""
+    if row.prompt != prompt.index:
+        raise TraceFormatError(f"a row of prompt {row.prompt} lies among those of {prompt.index}.")
+    place = row.position - len(prompt.request.prompt)
+    if not 0 <= place < len(prompt.text):
+        raise TraceFormatError(f"position {row.position} lies outside the text.")
+    tree = row.trie if isinstance(row, PositionRow) else row.tree
+    if tree.tokens[0] != prompt.text[place]:
+        raise TraceFormatError(
+            f"the root at position {row.position} must be the text's token {prompt.text[place]}; "
+            f"got {tree.tokens[0]}."
+        )
+    if isinstance(row, PositionRow) and place != number:
+        raise TraceFormatError(f"position {row.position} is out of order.")
+    if isinstance(row, CycleRow):
+        _check_cycle(row, prompt, place, number)
+
+
+def _check_cycle(row: CycleRow, prompt: PromptRow, place: int, number: int) -> None:
+    if row.cycle != number:
+        raise TraceFormatError(f"cycle {number} must come next; got {row.cycle}.")
+    if row.decisions is not None:
+        committed = tuple(row.decisions.committed.tolist())
+        if committed != prompt.text[place + 1 : place + 1 + len(committed)] or not committed:
+            raise TraceFormatError(f"cycle {number} must commit the tokens of the text.")
+
+
+def _parquet(file: PartFile) -> pq.ParquetFile:
+    def open_file() -> pq.ParquetFile:
+        return pq.ParquetFile(
+            file.path,
+            page_checksum_verification=True,
+            thrift_string_size_limit=MAX_FOOTER_ITEMS,
+            thrift_container_size_limit=MAX_FOOTER_ITEMS,
+        )
+
+    opened = _reading(file, None, open_file)
+    for group in range(opened.num_row_groups):
+        size = opened.metadata.row_group(group).total_byte_size
+        if not 0 <= size <= MAX_ROW_GROUP_BYTES:
+            raise TraceFormatError(
+                f"{file.path}, row group {group}: at most {MAX_ROW_GROUP_BYTES} bytes are allowed; "
+                f"it declares {size}."
+            )
+    return opened
+
+
+def _footer(file: PartFile) -> pq.FileMetaData:
+    return _reading(file, None, lambda: pq.read_metadata(file.path))
+
+
+def _reading(file: PartFile, group: int | None, read: Callable[[], _T]) -> _T:
+    where = f"{file.path}" if group is None else f"{file.path}, row group {group}"
+    try:
+        return read()
+    except TraceFormatError as error:
+        raise TraceFormatError(f"{where}: {error}") from error
+    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        raise TraceFormatError(f"{where} cannot be read: {error}.") from error

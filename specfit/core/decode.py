@@ -1,7 +1,7 @@
 """The decode loop: plan, draft and search by levels, select, verify, commit, observe.
 
-The only one: the simulator and the live backends are driven by it, so that a policy cannot tell them
-apart and a recorded run replays cycle by cycle.
+The only one: the simulator and the live backends are driven by it, so that a policy cannot tell
+them apart and a recorded run replays cycle by cycle.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from specfit.core.backend import Backend, Prefill, Request, Verification
 from specfit.core.cost import CostModel
-from specfit.core.errors import InvalidSelectionError
+from specfit.core.errors import InvalidPlanError, InvalidSelectionError
 from specfit.core.experts import ExpertProbs
 from specfit.core.history import RoutingHistory
 from specfit.core.policy import Cycle, Outcome, Policy
@@ -26,7 +26,11 @@ from specfit.core.tree import DraftPlan, DraftTree
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds of a cycle by part; the cycle's time is their sum."""
+    """Seconds of a cycle by part; the cycle's time is their sum.
+
+    `select_s` is all that the policy and its predictions take: planning, searching after each
+    level, selecting, and learning from the outcome.
+    """
 
     draft_s: float
     select_s: float
@@ -148,7 +152,7 @@ class DecodeLoop:
         return DecodeResult(request, prefill, tuple(tokens), tuple(cycles), reason)
 
     def stream(self, request: Request) -> Iterator[Prefill | CycleRecord]:
-        """Yield the prefill, then each cycle as it finishes. Closing the iterator cancels the request."""
+        """Yield the prefill, then each finished cycle; closing the iterator cancels the request."""
         self.policy.reset()
         rng = np.random.default_rng(self.policy_key)
         prefill = self.backend.start(request)
@@ -162,10 +166,7 @@ class DecodeLoop:
         cycle_index = 0
         while reason is None:
             record = self._cycle(request, history, tokens, cycle_index, rng)
-            outcome = record.outcome
-            tokens.extend(outcome.committed)
-            history.append(_committed_routing(outcome))
-            self.policy.observe(outcome)
+            tokens.extend(record.outcome.committed)
             for observer in self.observers:
                 observer.on_cycle(record)
             yield record
@@ -196,15 +197,18 @@ class DecodeLoop:
         kept = accepted[: len(committed) - 1]
         verified = clock()
         self.backend.commit(cycle.tree, kept, committed)
+        outcome = Outcome(cycle, selection, verification, kept, committed)
+        kept_at = clock()
+        history.append(_committed_routing(outcome))
+        self.policy.observe(outcome)
         timings = Timings(
             draft_s=draft_s,
-            select_s=selected - started - draft_s,
+            select_s=selected - started - draft_s + (clock() - kept_at),
             stall_s=verification.stall_s,
             compute_s=verified - selected - verification.stall_s,
-            commit_s=clock() - verified,
+            commit_s=kept_at - verified,
         )
         reason = reason_to_stop(request, committed[-1], len(tokens) + len(committed))
-        outcome = Outcome(cycle, selection, verification, kept, committed)
         return CycleRecord(outcome, timings, reason)
 
     def _new_cycle(
@@ -236,6 +240,8 @@ class DecodeLoop:
     def _draft(self, cycle: Cycle) -> tuple[Cycle, float]:
         clock, draft_s = self.backend.clock, 0.0
         plan = self.policy.plan(cycle)
+        if not isinstance(plan, DraftPlan):
+            raise InvalidPlanError(f"plan must return a DraftPlan; got {type(plan).__name__}.")
         depth = min(plan.depth, cycle.max_depth)
         cycle = replace(cycle, plan=DraftPlan(depth, plan.top_k, plan.max_nodes))
         while cycle.levels < depth:
@@ -252,20 +258,28 @@ class DecodeLoop:
 
 
 class _GrowingPrediction:
-    """Predicts a tree's experts level by level: nodes that were predicted are not predicted again."""
+    """Predicts a tree's experts level by level; no node is predicted twice."""
 
     def __init__(self, predictor: CoveragePredictor, history: RoutingHistory) -> None:
         self._predictor = predictor
         self._history = history
-        self._rows: NDArray[np.float32] | None = None
+        self._rows: NDArray[np.float32] | None = None  # [room, L, E], grows by doubling
+        self._known = 0
 
     def __call__(self, tree: DraftTree) -> ExpertProbs:
-        known = 0 if self._rows is None else len(self._rows)
-        if known < len(tree):
-            new = self._predictor.predict(tree, self._history, known)
-            self._rows = new if self._rows is None else np.concatenate([self._rows, new])
+        if self._known < len(tree):
+            self._append(self._predictor.predict(tree, self._history, self._known))
         assert self._rows is not None, "a tree has a root"
         return ExpertProbs(self._rows[: len(tree)], type(self._predictor).__name__)
+
+    def _append(self, new: NDArray[np.float32]) -> None:
+        num_rows = self._known + len(new)
+        if self._rows is None or num_rows > len(self._rows):
+            old = new[:0] if self._rows is None else self._rows[: self._known]
+            self._rows = np.empty((max(2 * len(old), num_rows), *new.shape[1:]), np.float32)
+            self._rows[: self._known] = old
+        self._rows[self._known : num_rows] = new
+        self._known = num_rows
 
 
 def walk(tree: DraftTree, verification: Verification) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -275,12 +289,10 @@ def walk(tree: DraftTree, verification: Verification) -> tuple[tuple[int, ...], 
     carries it, the walk goes on there. Every emitted token is the target's, so the text is the
     target's for any tree and any selection.
     """
-    target_tokens = dict(
-        zip(verification.nodes.tolist(), verification.target_tokens.tolist(), strict=True)
-    )
-    children = {
-        (int(tree.parents[node]), int(tree.tokens[node])): node for node in target_tokens if node
-    }
+    nodes = verification.nodes
+    parents, tokens = tree.parents[nodes].tolist(), tree.tokens[nodes].tolist()
+    children = dict(zip(zip(parents, tokens, strict=True), nodes.tolist(), strict=True))
+    target_tokens = dict(zip(nodes.tolist(), verification.target_tokens.tolist(), strict=True))
     accepted: list[int] = []
     emitted = [target_tokens[0]]
     node = children.get((0, emitted[-1]))
@@ -292,7 +304,7 @@ def walk(tree: DraftTree, verification: Verification) -> tuple[tuple[int, ...], 
 
 
 def truncate(emitted: tuple[int, ...], stop_ids: frozenset[int], remaining: int) -> tuple[int, ...]:
-    """Cut the emitted tokens after the first stop token and at the tokens that may still be committed."""
+    """Cut the emitted tokens after the first stop token, and to at most `remaining`."""
     for i, token in enumerate(emitted[:remaining]):
         if token in stop_ids:
             return emitted[: i + 1]
@@ -323,5 +335,6 @@ def _check_selection(selection: Selection, cycle: Cycle) -> None:
         )
     if len(selection) > cycle.plan.max_nodes:
         raise InvalidSelectionError(
-            f"the plan allows {cycle.plan.max_nodes} verified nodes; the selection has {len(selection)}."
+            f"the plan allows {cycle.plan.max_nodes} verified nodes; "
+            f"the selection has {len(selection)}."
         )

@@ -39,7 +39,7 @@ gpu: $(READY)
 	@$(BIN)/python -m pytest -m gpu
 
 docs: $(DOCS_READY)
-	@$(BIN)/mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) site dist build demo-results .pytest_cache .mypy_cache .ruff_cache .hypothesis

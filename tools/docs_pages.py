@@ -1,0 +1,107 @@
+"""Pages of the site that are generated from the code: the API by layer, the policies, the commands.
+
+A hook of mkdocs. The pages exist in the site only, so they cannot fall behind the code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import typer.main
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+LAYERS = ("core", "policies", "sim", "testing")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    pages = {f"reference/api/{layer}.md": api_page(layer) for layer in LAYERS}
+    pages["reference/policies.md"] = plugin_page()
+    pages["reference/cli.md"] = command_page()
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def api_page(layer: str) -> str:
+    """Return the page with every public module of a layer."""
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in sorted((ROOT / "specfit" / layer).rglob("*.py"))
+    ]
+    public = [m for m in modules if not any(part.startswith("_") for part in m.split("."))]
+    blocks = [f"## {module}\n\n::: {module}\n" for module in public]
+    return f"# specfit.{layer}\n\n" + "\n".join(blocks)
+
+
+def plugin_page() -> str:
+    """Return the page with every shipped plug-in and its parameters."""
+    import specfit.policies
+    import specfit.policies.acceptance
+    import specfit.policies.predictors  # noqa: F401 - importing registers them
+    from specfit.core.cache import caches
+    from specfit.core.cost import costs
+    from specfit.core.policy import policies
+    from specfit.core.predictor import acceptance_models, predictors
+
+    parts = ["# Policies and other plug-ins", "", "Generated from the code.", ""]
+    for registry in (policies, caches, costs, predictors, acceptance_models):
+        parts += [f"## {registry.kind.capitalize()}", ""]
+        for name in registry.names():
+            parts += plugin_section(name, registry.get(name))
+    return "\n".join(parts)
+
+
+def plugin_section(name: str, cls: type) -> list[str]:
+    """Return the lines about one plug-in: its name, what it does, its parameters."""
+    listed = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    shown = [f for f in listed if f.init]
+    lines = [f"### `{name}`", "", inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0], ""]
+    if shown:
+        lines += ["| parameter | type | default |", "|---|---|---|"]
+        lines += [f"| `{f.name}` | `{f.type}` | {default_of(f)} |" for f in shown]
+    return [*lines, ""]
+
+
+def default_of(field: dataclasses.Field[object]) -> str:
+    """Return the default of a parameter as text."""
+    if field.default is dataclasses.MISSING:
+        return "given by the program"
+    return f"`{field.default!r}`"
+
+
+def command_page() -> str:
+    """Return the page with the help of every command."""
+    from specfit.cli.main import app
+
+    lines = ["# Command line", "", "Generated from the code."]
+    for path, command in commands(typer.main.get_command(app), "specfit"):
+        context = click.Context(command, info_name=path)
+        lines += ["", f"## `{path}`", "", inspect.cleandoc(command.help or ""), ""]
+        lines += option_table(command, context)
+    return "\n".join(lines)
+
+
+def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield a command and all below it, with what one types."""
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from commands(child, f"{path} {name}")
+
+
+def option_table(command: click.Command, context: click.Context) -> list[str]:
+    """Return the lines of a command's table of arguments and options."""
+    rows = []
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        name = ", ".join(parameter.opts) if record else parameter.human_readable_name
+        text = record[1] if record else getattr(parameter, "help", "") or ""
+        rows.append(f"| `{name}` | {text.replace('|', '/').replace(chr(10), ' ')} |")
+    return ["| argument | meaning |", "|---|---|", *rows] if rows else []

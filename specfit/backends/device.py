@@ -1,0 +1,122 @@
+"""The device interface: memory, one copy queue, and events between copying and computing.
+
+Everything that offloading needs of a device, and no more, so that a CPU, a CUDA device and a device
+made to misbehave in tests can stand in for one another. Which expert goes where is not known here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specfit.core.errors import InvalidInputError
+
+Copy = tuple[Tensor, Tensor]
+"""Source in host memory and destination in device memory, equal in shape and dtype."""
+
+
+@dataclass(frozen=True)
+class EmulatedLink:
+    """A link of given speed, where the real one is too fast or absent; results are labelled emulated.
+
+    Parameters
+    ----------
+    latency_s : float
+        Seconds that each copy takes whatever its size.
+    bandwidth_bytes_per_s : float
+        Bytes a second.
+    """
+
+    latency_s: float
+    bandwidth_bytes_per_s: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.latency_s < float("inf"):
+            raise InvalidInputError(f"latency_s must be 0 or more; got {self.latency_s}.")
+        if not self.bandwidth_bytes_per_s > 0:
+            raise InvalidInputError(
+                f"bandwidth_bytes_per_s must be above 0; got {self.bandwidth_bytes_per_s}."
+            )
+
+    def copy_s(self, num_bytes: int) -> float:
+        """Return the seconds that one copy of so many bytes occupies the link."""
+        return self.latency_s + num_bytes / self.bandwidth_bytes_per_s
+
+
+@dataclass
+class LinkCounters:
+    """What has gone over the link so far.
+
+    Parameters
+    ----------
+    num_copies, num_bytes : int
+        Copies done or queued, and their bytes.
+    busy_s : float
+        Seconds that the link was or will be occupied by them.
+    stall_s : float
+        Seconds that computing waited for copies.
+    """
+
+    num_copies: int = 0
+    num_bytes: int = 0
+    busy_s: float = 0.0
+    stall_s: float = 0.0
+
+
+class Event(ABC):
+    """A point in a queue of the device; reached or not yet."""
+
+
+class Device(ABC):
+    """Where the model computes: memory, a compute queue and one copy queue beside it."""
+
+    name: str
+    counters: LinkCounters
+
+    @abstractmethod
+    def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return uninitialised device memory."""
+
+    @abstractmethod
+    def allocate_host(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return uninitialised host memory from which copies are fast."""
+
+    @abstractmethod
+    def copy(self, copies: Sequence[Copy], after: Event | None) -> Event:
+        """Queue copies behind those queued before, and return the event of their arrival.
+
+        Parameters
+        ----------
+        copies : sequence of (source, destination)
+            Neither side may be touched before the event is reached.
+        after : Event or None
+            Point in the compute queue that must be reached first: the last reader of the destinations.
+        """
+
+    @abstractmethod
+    def wait(self, event: Event) -> None:
+        """Make computing wait until the event is reached; the time is counted as stall.
+
+        Raises
+        ------
+        BackendError
+            A copy failed.
+        """
+
+    @abstractmethod
+    def record(self) -> Event | None:
+        """Return the event after everything that has been computed or queued for computing so far.
+
+        None where computing is synchronous.
+        """
+
+    @abstractmethod
+    def describe_link(self) -> dict[str, object]:
+        """Return what a result must say about the link."""
+
+    def close(self) -> None:  # noqa: B027 - optional hook
+        """Stop the copy queue; harmless when called twice."""

@@ -1,0 +1,153 @@
+"""The expert store: all experts in host memory, some of them in the device's slots.
+
+Decides nothing: the cache object of the core says which expert goes to which slot, this carries it
+out and hands over slots whose bytes have arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from specfit.backends.device import Device, Event
+from specfit.core.cache import ExpertCache, LoadPlan
+from specfit.core.errors import BackendError
+from specfit.core.experts import ModelGeometry
+
+
+@dataclass(frozen=True, eq=False)
+class Wave:
+    """Experts of one layer that are in slots together.
+
+    Parameters
+    ----------
+    experts, slots : int64[u]
+        The experts, ascending, and where they are.
+    """
+
+    experts: NDArray[np.int64]
+    slots: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class PassCounts:
+    """Hits, misses and evictions of one pass, each int64[L]."""
+
+    num_hits: NDArray[np.int64]
+    num_misses: NDArray[np.int64]
+    num_evictions: NDArray[np.int64]
+
+    @classmethod
+    def zeros(cls, num_layers: int) -> PassCounts:
+        """Return the counts of a pass that has not begun."""
+        return cls(*(np.zeros(num_layers, np.int64) for _ in range(3)))
+
+    def add(self, plan: LoadPlan) -> None:
+        """Count one wave."""
+        self.num_hits[plan.layer] += len(plan.hits)
+        self.num_misses[plan.layer] += len(plan.loads)
+        self.num_evictions[plan.layer] += len(plan.evictions)
+
+
+class ExpertStore:
+    """Host bank and slot pools of a model, with the cache that rules the slots.
+
+    Parameters
+    ----------
+    bank : Tensor [L, E, B]
+        Every expert's block in host memory.
+    device : Device
+        Where the slots are.
+    cache : ExpertCache
+        Allocated for this model.
+    geometry : ModelGeometry
+        Shape of the model.
+    """
+
+    def __init__(
+        self, bank: Tensor, device: Device, cache: ExpertCache, geometry: ModelGeometry
+    ) -> None:
+        self.bank = bank
+        self.device = device
+        self.cache = cache
+        self.geometry = geometry
+        self.pools = [
+            device.allocate((cache.capacity, bank.shape[2]), bank.dtype)
+            for _ in range(geometry.num_layers)
+        ]
+        self.counts = PassCounts.zeros(geometry.num_layers)
+        self._last_read: list[Event | None] = [None] * geometry.num_layers
+
+    def begin_pass(self) -> None:
+        """Start counting anew."""
+        self.counts = PassCounts.zeros(self.geometry.num_layers)
+
+    def end_pass(self) -> None:
+        """Tell the cache that the pass is over."""
+        self.cache.end_pass()
+
+    def reset(self) -> None:
+        """Forget what is resident."""
+        self.cache.reset()
+
+    def waves(self, layer: int, experts: NDArray[np.int64]) -> Iterator[Wave]:
+        """Yield the needed experts in slots, in as many waves as the slots require.
+
+        Computing on a wave must have been queued before the next is asked for. After an error, or
+        when the iterator is closed early, nothing is resident.
+
+        Parameters
+        ----------
+        layer : int
+            The MoE layer.
+        experts : int64[u]
+            Distinct experts that the pass needs there, ascending.
+
+        Raises
+        ------
+        BackendError
+            A copy failed.
+        """
+        try:
+            for plan in self.cache.waves(layer, experts):
+                self._load(plan)
+                self.counts.add(plan)
+                yield _wave(plan)
+                self._last_read[layer] = self.device.record()
+        except BaseException:
+            self.cache.reset()
+            raise
+
+    def slot_bytes_are_current(self) -> bool:
+        """Return whether every resident expert's slot holds the host's bytes; for tests and debugging."""
+        for layer, pool in enumerate(self.pools):
+            slots = self.cache.slot_of(layer)
+            resident = np.flatnonzero(slots >= 0)
+            if not pool[slots[resident]].equal(self.bank[layer, resident]):
+                return False
+        return True
+
+    def _load(self, plan: LoadPlan) -> None:
+        if len(plan.loads) == 0:
+            return
+        bank, pool = self.bank[plan.layer], self.pools[plan.layer]
+        pairs = zip(plan.loads.tolist(), plan.load_slots.tolist(), strict=True)
+        copies = [(bank[expert], pool[slot]) for expert, slot in pairs]
+        event = self.device.copy(copies, self._last_read[plan.layer])
+        try:
+            self.device.wait(event)
+        except BackendError as error:
+            raise BackendError(f"layer {plan.layer}: {error}") from error
+
+
+def _wave(plan: LoadPlan) -> Wave:
+    if len(plan.loads) == 0:
+        return Wave(plan.hits, plan.hit_slots)
+    experts = np.concatenate([plan.hits, plan.loads])
+    slots = np.concatenate([plan.hit_slots, plan.load_slots])
+    order = np.argsort(experts)
+    return Wave(experts[order], slots[order])

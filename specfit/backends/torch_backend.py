@@ -1,0 +1,264 @@
+"""The live backend: a Qwen3-MoE target whose experts are offloaded, and an EAGLE-3 drafter."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from specfit.backends.checkpoint import Checkpoint
+from specfit.backends.cpu import CpuDevice
+from specfit.backends.device import EmulatedLink
+from specfit.backends.eagle3 import Eagle3Drafter, Eagle3Head
+from specfit.backends.eagle3_checkpoint import HeadCheckpoint
+from specfit.backends.sampling import TargetSampler
+from specfit.backends.store import ExpertStore
+from specfit.backends.target import Target, TargetPass
+from specfit.core.backend import Backend, Prefill, Request, Verification
+from specfit.core.cache import ExpertCache, make_cache
+from specfit.core.errors import BackendError, CheckpointError, InvalidInputError
+from specfit.core.experts import Residency
+from specfit.core.selection import Selection
+from specfit.core.tree import DraftLevel, DraftPlan, DraftTree
+
+PREFILL_TOKENS = 512
+"""Prompt tokens of one pass."""
+
+
+class TorchBackend(Backend):
+    """Decodes with a real model.
+
+    Every request starts with an empty expert cache, which its prompt fills. Made by
+    `specfit.backends.load`.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        The target's.
+    head : HeadCheckpoint, optional
+        The draft head's; without one, nothing is drafted.
+    device : CpuDevice
+        Where the target runs.
+    cache_spec : str
+        Expert cache, ``lru:25%``.
+    dtype : torch.dtype
+        Of every weight.
+    max_context : int
+        Most tokens of a text, prompt included.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        head: HeadCheckpoint | None,
+        device: CpuDevice,
+        cache_spec: str,
+        dtype: torch.dtype,
+        max_context: int,
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.device = device
+        self.geometry = checkpoint.geometry(dtype)
+        self.stop_ids = checkpoint.stop_ids
+        self.max_context = min(max_context, checkpoint.config.max_position_embeddings)
+        self.cache_spec = cache_spec
+        cache = make_cache(cache_spec, self.geometry)
+        block = self.geometry.expert_bytes // dtype.itemsize
+        bank = device.allocate_host(
+            (self.geometry.num_layers, self.geometry.num_experts, block), dtype
+        )
+        weights = checkpoint.load(bank)
+        self._store = ExpertStore(bank, device, cache, self.geometry)
+        self._target = Target(checkpoint, weights, self._store)
+        self._drafter = self._make_drafter(head)
+        self._request: Request | None = None
+        self._verified: tuple[Verification, TargetPass] | None = None
+        self._num_committed = 0
+
+    @property
+    def cache(self) -> ExpertCache:
+        """The expert cache in force."""
+        return self._store.cache
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The target's tokenizer."""
+        try:
+            return AutoTokenizer.from_pretrained(self.checkpoint.folder)
+        except (OSError, ValueError) as error:
+            raise CheckpointError(
+                f"{self.checkpoint.folder} has no readable tokenizer: {error}"
+            ) from error
+
+    def set_cache(self, spec: str) -> None:
+        """Use another expert cache from the next request on; the weights stay loaded."""
+        cache = make_cache(spec, self.geometry)
+        self._store = ExpertStore(self._store.bank, self.device, cache, self.geometry)
+        self._target.use_store(self._store)
+        self.cache_spec = spec
+        self._request = None
+
+    def set_link(self, link: EmulatedLink | None) -> None:
+        """Emulate another link, or none, from now on."""
+        self.device.link = link
+
+    @torch.inference_mode()
+    def start(self, request: Request) -> Prefill:
+        """See `Backend.start`. The prompt is run in chunks of `PREFILL_TOKENS`."""
+        needed = len(request.prompt) + request.max_new_tokens
+        if needed > self.max_context:
+            raise InvalidInputError(
+                f"prompt and new tokens must fit in a context of {self.max_context}; got "
+                f"{len(request.prompt)} + {request.max_new_tokens}. Shorten the prompt, ask for "
+                f"fewer tokens, or load with a larger max_context."
+            )
+        started = self.clock()
+        self._reset(request)
+        chunks = [
+            request.prompt[i : i + PREFILL_TOKENS]
+            for i in range(0, len(request.prompt), PREFILL_TOKENS)
+        ]
+        passes = [self._target.run(chunk) for chunk in chunks]
+        logits = self._target.logits(passes[-1].hidden[-1:])
+        first_token = int(self._sampler.draw(logits, np.array([len(request.prompt)])).tokens[0])
+        self._note_pairs(
+            torch.cat([p.features for p in passes]), [*request.prompt[1:], first_token]
+        )
+        if self._drafter is not None:
+            self._drafter.catch_up()
+        self._num_committed = len(request.prompt) + 1
+        return Prefill(
+            first_token=first_token,
+            routing=np.concatenate([p.routing for p in passes]),
+            chunks=tuple(len(chunk) for chunk in chunks),
+            seconds=self.clock() - started,
+        )
+
+    def residency(self) -> Residency:
+        """See `Backend.residency`."""
+        return self.cache.residency()
+
+    @torch.inference_mode()
+    def draft_level(self, plan: DraftPlan, tree: DraftTree) -> DraftLevel:
+        """See `Backend.draft_level`. Without a head the level is empty."""
+        self._check_started()
+        if self._drafter is None:
+            return _empty_level()
+        return self._drafter.draft_level(plan, tree)
+
+    @torch.inference_mode()
+    def verify(self, tree: DraftTree, selection: Selection) -> Verification:
+        """See `Backend.verify`. May be called again before `commit`: the last call counts."""
+        self._check_started()
+        started, stalled = self.clock(), self.device.counters.stall_s
+        self._target.kv.truncate(self._num_committed - 1)
+        nodes = selection.nodes
+        depths = tree.depths[nodes]
+        result = self._target.run_tree(
+            tree.tokens[nodes], depths, tree.ancestor_mask[np.ix_(nodes, nodes)]
+        )
+        draw = self._sampler.draw(
+            self._target.logits(result.hidden), self._num_committed + depths.astype(np.int64)
+        )
+        counts = self._store.counts
+        stall_s = self.device.counters.stall_s - stalled
+        verification = Verification(
+            nodes=nodes,
+            target_tokens=draw.tokens,
+            target_probs=draw.probs,
+            margins=draw.margins,
+            routing=result.routing,
+            num_hits=counts.num_hits,
+            num_misses=counts.num_misses,
+            num_evictions=counts.num_evictions,
+            stall_s=stall_s,
+            compute_s=self.clock() - started - stall_s,
+        )
+        self._verified = (verification, result)
+        return verification
+
+    @torch.inference_mode()
+    def commit(
+        self, tree: DraftTree, accepted: tuple[int, ...], committed: tuple[int, ...]
+    ) -> None:
+        """See `Backend.commit`."""
+        if self._verified is None:
+            raise BackendError("nothing has been verified since the last commit.")
+        verification, result = self._verified
+        offsets = np.searchsorted(verification.nodes, (0, *accepted))
+        self._target.kv.keep(self._num_committed - 1, offsets)
+        self._note_pairs(result.features[torch.from_numpy(offsets)], list(committed))
+        self._num_committed += len(committed)
+        self._verified = None
+
+    def clock(self) -> float:
+        """Return the seconds of the machine's monotonic clock."""
+        return time.perf_counter()
+
+    def describe(self) -> dict[str, Any]:
+        """See `Backend.describe`."""
+        return {
+            "backend": "torch",
+            "model": self.checkpoint.folder.name,
+            "drafter": "none" if self._drafter is None else "eagle3",
+            "device": self.device.name,
+            "precision": str(self._store.bank.dtype).removeprefix("torch."),
+            "cache": self.cache_spec,
+            "slots_per_layer": self.cache.capacity,
+            "cache_bytes": self.cache.capacity
+            * self.geometry.num_layers
+            * self.geometry.expert_bytes,
+            "link": self.device.describe_link(),
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        }
+
+    def close(self) -> None:
+        """See `Backend.close`."""
+        self.device.close()
+        self._request = None
+
+    def _make_drafter(self, head: HeadCheckpoint | None) -> Eagle3Drafter | None:
+        if head is None:
+            return None
+        embedding = self._target.model.model.embed_tokens.weight.float()
+        drafter = Eagle3Drafter(Eagle3Head(head, embedding))
+        self._target.capture(drafter.aux_layer_ids)
+        return drafter
+
+    def _reset(self, request: Request) -> None:
+        self._request = request
+        self._verified = None
+        self._num_committed = 0
+        self._sampler = TargetSampler(request.sampling)
+        self._store.reset()
+        self._target.kv.truncate(0)
+        if self._drafter is not None:
+            self._drafter.reset()
+
+    def _note_pairs(self, features: torch.Tensor, next_tokens: list[int]) -> None:
+        if self._drafter is not None:
+            self._drafter.extend(features, next_tokens)
+
+    def _check_started(self) -> None:
+        if self._request is None:
+            raise BackendError("no request is being decoded. Call start first.")
+
+
+def _empty_level() -> DraftLevel:
+    empty: NDArray[Any] = np.zeros(0)
+    return DraftLevel(
+        parents=empty.astype(np.int32),
+        tokens=empty.astype(np.int64),
+        log_probs=empty.astype(np.float32),
+        ranks=empty.astype(np.int32),
+        entropies=empty.astype(np.float32),
+    )

@@ -116,7 +116,7 @@ ROW_TABLES = {"run": ("cycles", CYCLES), "positions": ("positions", POSITIONS)}
 
 
 def routing_dtype(geometry: ModelGeometry) -> np.dtype[np.unsignedinteger]:
-    """Return the type of a stored expert id: a byte where that is enough, else two, little-endian."""
+    """Return the type of a stored expert id: a byte where that is enough, else two."""
     return np.dtype("u1" if geometry.num_experts <= 256 else "<u2")
 
 

@@ -6,15 +6,22 @@ reference that every other rule is measured against.
 
 from specfit.core.search.demand import Demand
 from specfit.core.search.exact import exact
+from specfit.core.search.levels import LevelSearch
 from specfit.core.search.pricing import ProbPricer, RoutingPricer
 from specfit.core.search.problem import Price, SearchProblem, SearchResult
+from specfit.core.search.stop import StopDecision, should_draft
+from specfit.core.search.warm import warm_up
 
 __all__ = [
     "Demand",
+    "LevelSearch",
     "Price",
     "ProbPricer",
     "RoutingPricer",
     "SearchProblem",
     "SearchResult",
+    "StopDecision",
     "exact",
+    "should_draft",
+    "warm_up",
 ]

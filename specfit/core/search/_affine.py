@@ -33,7 +33,7 @@ from specfit.core.search._rows import (
 from specfit.core.search._tree import best_ratio, best_subtree, drop_hopeless
 
 RATIO, PRICE, SIGN = 0, 1, 2
-"""What is maximised: A / T; A - price * T; or only whether some A - price * T is positive."""
+"""What is maximised: A / T; A - price * T; or only whether some A - price * T beats a bar."""
 
 SLACK = 5e-14
 """Gains below this part of the expected committed tokens count as rounding."""
@@ -74,11 +74,12 @@ def search_affine(
     cols: Any,
     vals: Any,
     weight_s: Any,
-    full_s: Any,  # float64[N]
+    full_s: Any,  # float64[N], seconds of each row if nobody shares
+    shared_s: Any,  # float64[N], seconds of each row if all nodes share
     totals: Any,  # float64[C]
     hint: Any,  # bool[N], a selection to start from, or nothing
     mask: Any,  # bool[N], out
-    values: Any,  # float64[4], out: see TOKENS, SECONDS, LAMBDA, BAR
+    values: Any,  # float64[4], out: see TOKENS, SECONDS, LAMBDA, BAR; for SIGN the bar is an input
     counts: Any,  # int64[2], out: rounds and cuts
 ) -> None:
     """Find the smallest optimal selection of an affine problem."""
@@ -92,7 +93,7 @@ def search_affine(
     gains = np.empty(parents.size)
     taken = np.empty(parents.size, np.bool_)
     _start(task, best, price, full_s, hint, scratch, gains, taken)
-    while not _prune(task, best, full_s, live, load, scratch, gains, taken, counts):
+    while not _prune(task, best, full_s, shared_s, live, load, scratch, gains, taken, counts):
         raised = _cut(task, best, live, load, scratch, taken, counts)
         if mode != RATIO or not raised:
             break
@@ -113,7 +114,6 @@ def _start(
     if task.mode == SIGN:
         best.values[TOKENS] = task.profits[0]
         best.values[LAMBDA] = price
-        best.values[BAR] = 0.0
         return
     best.values[TOKENS] = task.profits[0]
     best.values[SECONDS] = seconds[0]
@@ -165,7 +165,7 @@ def _offer(task: Task, best: Best, chosen: Any, load: Any) -> bool:
     better = tokens - best.values[LAMBDA] * seconds > best.values[BAR] + SLACK * tokens
     if better:
         _adopt(task, best, chosen, tokens, seconds)
-    return better
+    return bool(better)
 
 
 @kernel
@@ -179,6 +179,7 @@ def _prune(
     task: Task,
     best: Best,
     full_s: Any,
+    shared_s: Any,
     live: Any,
     load: Any,  # float64[C], in and out: sum of the rows of the live nodes
     scratch: Any,  # float64[C]
@@ -195,6 +196,9 @@ def _prune(
         counts[0] += 1
         if best_first:
             _charge_best_first(task, best, live, load, scratch, lanes, seconds)
+        elif live.all():
+            seconds[:] = shared_s + task.node_s
+            seconds[0] += task.fixed_s
         else:
             _charge_evenly(task, full_s, live, load, scratch, lanes, seconds)
         while True:

@@ -1,4 +1,4 @@
-"""One pass over a tree and over a cost table: is it one, and is it a straight line? Private kernels."""
+"""Is this a tree, is this table a straight line? Private kernels."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from specfit.core.search._jit import kernel
 BAD_ROOT, BAD_PARENT, BAD_PROB, BAD_ORDER = 1, 2, 3, 4
 
 STRAIGHT = 1e-13
-"""A table is a line if it leaves the one through its ends by less than this part of its last value."""
+"""A table is a line if it keeps this near the one through its ends, as a part of its last value."""
 
 
 @kernel
 def check_tree(parents: Any, path_probs: Any) -> tuple[int, int]:
-    """Return the first fault of int32[N] parents and float64[N] path probabilities and its node, or 0, 0."""
+    """Return the first fault of a tree, int32[N] and float64[N], and its node; 0, 0 if there is none."""
     if parents.size == 0 or parents[0] != -1:
         return BAD_ROOT, 0
     for v in range(parents.size):
@@ -29,8 +29,9 @@ def check_tree(parents: Any, path_probs: Any) -> tuple[int, int]:
 
 
 @kernel
-def line(tau_s: Any, num_nodes: int) -> tuple[bool, float, float]:
-    """Return whether ``tau_s[1 : num_nodes + 1]`` is a line, its value at 0 nodes and its slope."""
+def line(tau_s: Any) -> tuple[bool, float, float]:
+    """Return whether ``tau_s[1:]`` is a line, its value at 0 nodes and its slope."""
+    num_nodes = tau_s.size - 1
     if num_nodes < 2:
         return True, tau_s[1], 0.0
     slope = (tau_s[num_nodes] - tau_s[1]) / (num_nodes - 1)

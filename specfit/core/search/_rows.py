@@ -118,3 +118,23 @@ def root_load(rows: Rows) -> Any:
     base = np.zeros(rows.weight_s.size)
     add_row(rows, 0, base, 1.0)
     return base
+
+
+@kernel
+def shared_seconds(rows: Rows, full_s: Any, totals: Any, out: Any) -> None:
+    """Write what each row costs, float64[N], when all nodes share every column evenly."""
+    base = root_load(rows)
+    unit = np.empty(totals.size)
+    lanes = np.empty(LANES)
+    out[:] = full_s
+    if share_units(rows.weight_s, base, totals, unit):
+        for v in range(1, out.size):
+            out[v] = charge(rows, v, unit, lanes)
+
+
+@kernel
+def all_share(
+    indptr: Any, cols: Any, vals: Any, weight_s: Any, full_s: Any, totals: Any, out: Any
+) -> None:
+    """See `shared_seconds`; takes the demand matrix as separate arrays."""
+    shared_seconds(Rows(indptr, cols, vals, weight_s), full_s, totals, out)

@@ -12,9 +12,12 @@ hard sets (p of 0 or 1), and for trees an upper bound on the expected union unde
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from specfit.core.search import _rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +57,18 @@ class Demand:
 
     def __len__(self) -> int:
         return len(self.full_s)
+
+    @cached_property
+    def shared_s(self) -> NDArray[np.float64]:
+        """Seconds of each row if all nodes share every expert evenly, float64[N].
+
+        For any selection these add up to no more than its experts really cost.
+        """
+        out = np.empty(len(self))
+        _rows.all_share(
+            self.indptr, self.cols, self.vals, self.weight_s, self.full_s, self.totals, out
+        )
+        return out
 
     def rows(self) -> NDArray[np.float64]:
         """Return the demand as a matrix, float64[N, C]. For reports and tests."""

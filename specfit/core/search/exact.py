@@ -56,8 +56,7 @@ def exact(problem: SearchProblem, *, price: Price = "cycle") -> SearchResult:
     """
     check_price(price)
     check_takes_time(problem, price)
-    tau_s = problem.terms.tau_s
-    is_line, fixed_s, node_s = _checks.line(tau_s, min(len(problem), len(tau_s) - 1))
+    is_line, fixed_s, node_s = _checks.line(problem.tau_s)
     if is_line:
         hint = np.zeros(len(problem), bool)
         result = search_line(problem, price, fixed_s + problem.draft_s, node_s, hint)
@@ -73,7 +72,7 @@ def exact(problem: SearchProblem, *, price: Price = "cycle") -> SearchResult:
 
 def check_takes_time(problem: SearchProblem, price: Price) -> None:
     """Raise if tokens per second are asked for and a cycle of the root alone takes none."""
-    root_s = problem.draft_s + problem.terms.tau_s[1] + problem.demand.full_s[0]
+    root_s = problem.draft_s + problem.tau_s[1] + problem.demand.full_s[0]
     if price == "cycle" and not root_s > 0.0:
         raise InvalidInputError(
             f"a cycle must take time; draft_s[{problem.levels}] + tau_s[1] + experts of the root = "
@@ -97,8 +96,8 @@ def search_line(
     _affine.search_affine(
         problem.parents, problem.path_probs, fixed_s, node_s,
         _affine.RATIO if is_ratio else _affine.PRICE, 0.0 if price == "cycle" else float(price),
-        demand.indptr, demand.cols, demand.vals, demand.weight_s, demand.full_s, demand.totals,
-        hint, mask, values, counts,
+        demand.indptr, demand.cols, demand.vals, demand.weight_s, demand.full_s,
+        demand.shared_s, demand.totals, hint, mask, values, counts,
     )  # fmt: skip
     return _result(mask, values, is_ratio, num_rounds=int(counts[0]), num_cuts=int(counts[1]))
 
@@ -110,7 +109,7 @@ def _search_sizes(problem: SearchProblem, price: Price) -> SearchResult:
     values = np.zeros(4)
     rounds = _knapsack.search_sizes(
         problem.parents, problem.path_probs, problem.demand.full_s, problem.draft_s,
-        problem.terms.tau_s, problem.node_limit, is_ratio,
+        problem.tau_s, problem.node_limit, is_ratio,
         0.0 if price == "cycle" else float(price), _affine.SLACK, mask, values,
     )  # fmt: skip
     return _result(mask, values, is_ratio, num_rounds=rounds, num_cuts=0)

@@ -39,7 +39,7 @@ class ProbPricer:
     def start(self, weight_s: NDArray[np.float64]) -> None:
         """Begin a cycle with the weights float64[L, E] in seconds; only weights above 0 are priced."""
         self._shape = (weight_s.shape[0], weight_s.shape[1])
-        flat = np.ascontiguousarray(weight_s, np.float64).reshape(-1)
+        flat = np.array(weight_s, np.float64).reshape(-1)
         experts = np.flatnonzero(flat)
         self._is_whole = 2 * len(experts) > len(flat)
         self._experts = np.arange(len(flat)) if self._is_whole else experts
@@ -81,7 +81,7 @@ class ProbPricer:
             return
         flat = self._checked(probs, count - first)
         bad = _pricing.price_probs(
-            flat, parents, self._factors, first,
+            flat, np.array(parents, np.int32), self._factors, first,
             _NO_INDPTR if self._is_whole else self._experts,
             self._survival, self._values, self._weight_s, self._full_s, self._totals,
         )  # fmt: skip
@@ -133,7 +133,7 @@ class RoutingPricer:
     def start(self, weight_s: NDArray[np.float64]) -> None:
         """Begin a cycle with the weights float64[L, E] in seconds."""
         self._shape = (weight_s.shape[0], weight_s.shape[1])
-        self._expert_s = np.ascontiguousarray(weight_s, np.float64).reshape(-1)
+        self._expert_s = np.array(weight_s, np.float64).reshape(-1)
         num_experts = len(self._expert_s)
         self._column_of = np.full(num_experts, -1, np.int32)
         self._expert_of = np.zeros(num_experts, np.int64)
@@ -167,9 +167,8 @@ class RoutingPricer:
                 f"got {list(routing.shape)}."
             )
         self._reserve(count, int(self._indptr[first]) + routing.size)
-        routing = np.ascontiguousarray(routing)
         found = _pricing.price_routing(
-            routing, parents, first, self._expert_s, self._shape[1], self._column_of,
+            _narrow(routing), np.array(parents, np.int32), first, self._expert_s, self._shape[1], self._column_of,
             self._expert_of, self._num_columns, self._covered, self._indptr, self._cols,
             self._full_s, self._totals,
         )  # fmt: skip
@@ -203,3 +202,10 @@ class RoutingPricer:
             self._cols = np.concatenate(
                 [self._cols, np.zeros(entries - len(self._cols), np.int32)]
             )
+
+
+def _narrow(routing: NDArray[np.integer[Any]]) -> NDArray[np.int16]:
+    """Return expert ids as the kernels take them; an id that int16 cannot hold becomes -1."""
+    if routing.dtype != np.int16:
+        routing = np.where(routing == routing.astype(np.int16), routing, -1)
+    return np.array(routing, np.int16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -53,6 +54,9 @@ class SearchProblem:
     max_nodes: int | None = None
 
     def __post_init__(self) -> None:
+        # Kernels are compiled for writable arrays, so each array gets a private copy.
+        for name, dtype in (("parents", np.int32), ("path_probs", np.float64)):
+            object.__setattr__(self, name, np.array(getattr(self, name), dtype))
         _check(self)
 
     def __len__(self) -> int:
@@ -63,6 +67,11 @@ class SearchProblem:
         """The most nodes that a selection may have."""
         limit = min(len(self), len(self.terms.tau_s) - 1)
         return limit if self.max_nodes is None else min(limit, self.max_nodes)
+
+    @cached_property
+    def tau_s(self) -> NDArray[np.float64]:
+        """The part of ``terms.tau_s`` that selections of this tree can reach, its 0 entry included."""
+        return self.terms.tau_s[: len(self) + 1].copy()
 
     @property
     def draft_s(self) -> float:

@@ -1,0 +1,110 @@
+"""Whether to draft another level: the best at this depth against what more levels could bring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.errors import InvalidInputError, UnsupportedCostError
+from specfit.core.search import _checks, _stop
+from specfit.core.search.problem import SearchProblem, SearchResult
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StopDecision:
+    """Whether another drafted level can pay.
+
+    Parameters
+    ----------
+    draft : bool
+        Whether some number of further levels beats the best at the current depth.
+    levels_ahead : int
+        The first number of levels found to win; 0 if none does.
+    surplus : float64[J]
+        Tokens by which 1 to J more levels beat stopping: at least this where positive, at most this
+        where not; NaN where it was not needed.
+    """
+
+    draft: bool
+    levels_ahead: int
+    surplus: NDArray[np.float64]
+
+
+def should_draft(
+    problem: SearchProblem,
+    best: SearchResult,
+    growth: NDArray[np.float64],
+    expandable: NDArray[np.bool_],
+) -> StopDecision:
+    """Decide whether to draft another level.
+
+    For each j up to the levels left, a chain of j phantom nodes hangs under every node that may still
+    be expanded; its i-th node has path probability ``P(v) * growth[0] * ... * growth[i - 1]`` and needs
+    no new expert. Drafting goes on if for some j the best selection of that tree, with the drafting time
+    of j more levels, beats `best`: the time already drafted is spent, so only the current depth counts.
+
+    Parameters
+    ----------
+    problem : SearchProblem
+        The tree at the current depth. Its node limit is ignored.
+    best : SearchResult
+        Answer of the search on `problem`; its price is used.
+    growth : float64[J] or float64[N, J]
+        For the practical rule, the calibrated probability that one of the children drawn at that step
+        is the target's token, for all nodes or by the node that the chain hangs under. All 1 gives a
+        certificate: if it says stop, no real continuation of up to J levels can win, provided that
+        costs grow with the selection, sibling probabilities sum to at most 1, and later levels change
+        neither the probabilities nor the demand of drafted nodes.
+    expandable : bool[N]
+        Nodes that the drafter may still give children.
+
+    Raises
+    ------
+    InvalidInputError
+        A shape does not fit, a probability is not one, or ``draft_s`` has no entry for J more levels.
+    UnsupportedCostError
+        ``tau_s`` is no straight line.
+    """
+    n, ahead = len(problem), int(growth.shape[-1])
+    _check(problem, growth, expandable)
+    terms, demand = problem.terms, problem.demand
+    is_line, fixed_s, node_s = _checks.line(problem.tau_s)
+    if not is_line:
+        raise UnsupportedCostError("the stop rule needs a tau_s that is a straight line.")
+    surplus = np.empty(ahead)
+    is_ratio = best.objective == best.price
+    first = problem.levels + 1
+    levels_ahead = _stop.look_ahead(
+        problem.parents, problem.path_probs, np.array(expandable),
+        np.array(np.broadcast_to(growth, (n, ahead)), np.float64),
+        terms.draft_s[first : first + ahead] + fixed_s, node_s,
+        best.price, 0.0 if is_ratio else best.objective,
+        demand.indptr, demand.cols, demand.vals, demand.weight_s, demand.full_s, demand.shared_s,
+        demand.totals, surplus,
+    )  # fmt: skip
+    return StopDecision(levels_ahead > 0, levels_ahead, surplus)
+
+
+def _check(
+    problem: SearchProblem, growth: NDArray[np.float64], expandable: NDArray[np.bool_]
+) -> None:
+    n, ahead = len(problem), growth.shape[-1]
+    if growth.shape not in ((ahead,), (n, ahead)) or expandable.shape != (n,):
+        raise InvalidInputError(
+            f"growth must be [J] or [{n}, J] and expandable [{n}]; "
+            f"got {list(growth.shape)} and {list(expandable.shape)}."
+        )
+    left = len(problem.terms.draft_s) - 1 - problem.levels
+    if ahead > left:
+        raise InvalidInputError(
+            f"growth looks {ahead} levels ahead, but draft_s knows only {left} more. "
+            f"Give draft_s an entry for each level."
+        )
+    wrong = ~((growth >= 0.0) & (growth <= 1.0))
+    if wrong.any():
+        where = [int(i) for i in np.argwhere(wrong)[0]]
+        raise InvalidInputError(
+            f"growth{where} = {growth[tuple(where)]}, but a probability is from 0 to 1."
+        )

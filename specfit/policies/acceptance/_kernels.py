@@ -6,8 +6,9 @@ Calling convention: flat arrays in, results into an array passed in; no validati
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from specfit.core._jit import kernel
 
 NUM_FEATURES = 4
 """Constant, log q, log(1 - q), entropy in nats of the drafter's distribution at the parent."""
@@ -15,7 +16,7 @@ NUM_FEATURES = 4
 _LOG_FLOOR = -20.0
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def features(log_prob: float, entropy: float, out: NDArray[np.float64]) -> None:
     """Write the features of a node into out [4]."""
     log_prob = max(log_prob, _LOG_FLOOR)
@@ -25,7 +26,7 @@ def features(log_prob: float, entropy: float, out: NDArray[np.float64]) -> None:
     out[3] = entropy
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def accept_probs(
     parents: NDArray[np.int32],
     log_probs: NDArray[np.float32],

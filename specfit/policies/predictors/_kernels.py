@@ -7,15 +7,16 @@ are taken in interleaved parts, which is fast and has one order on every machine
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from specfit.core._jit import kernel
 
 _MAX_STEPS = 40
 _MAX_LOG_STEP = 3.0
 _LAST_LOG_STEP = 0.05
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def age_multipliers(
     ages: NDArray[np.int64],
     edges: NDArray[np.int64],
@@ -31,33 +32,38 @@ def age_multipliers(
             out[layer, expert] = multipliers[layer, bucket]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def table_probs(
     codes: NDArray[np.uint8],
     odds_of_code: NDArray[np.float32],
     rows: NDArray[np.int32],
+    parent_codes: NDArray[np.uint8],
+    odds_of_parent_code: NDArray[np.float32],
+    parent_rows: NDArray[np.int32],
+    age_odds: NDArray[np.float32],
     slots: NDArray[np.int32],
-    multipliers: NDArray[np.float32],
     total: np.float32,
     out: NDArray[np.float32],
 ) -> None:
-    """Write into out [n, L, E] the probabilities of codes [R, L, E] at `rows` [n].
+    """Write into out [n, L, E] the probabilities of n nodes.
 
-    The odds of node i are those of its row times multipliers [S, L, E] at its slot [n], then times
-    one factor a layer that makes the probabilities sum to `total`.
+    The odds of node i are those of codes [R, L, E] at rows [n], times those of parent_codes
+    [Q, L, E] at parent_rows [n], times age_odds [S, L, E] at slots [n], times one factor a layer
+    that makes the probabilities sum to `total`.
     """
     num_experts = out.shape[2]
     odds = np.empty(num_experts, np.float32)
     for i in range(out.shape[0]):
         for layer in range(out.shape[1]):
             code = codes[rows[i], layer]
-            factor = multipliers[slots[i], layer]
+            parent_code = parent_codes[parent_rows[i], layer]
+            factor = age_odds[slots[i], layer]
             for e in range(num_experts):
-                odds[e] = odds_of_code[code[e]] * factor[e]
+                odds[e] = odds_of_code[code[e]] * odds_of_parent_code[parent_code[e]] * factor[e]
             scale_to_total(odds, total, out[i, layer])
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def scale_to_total(odds: NDArray[np.float32], total: np.float32, out: NDArray[np.float32]) -> None:
     """Write into out [E] the probabilities of odds [E] times a factor that makes them sum to total.
 
@@ -87,7 +93,7 @@ def scale_to_total(odds: NDArray[np.float32], total: np.float32, out: NDArray[np
             log_factor = 0.5 * (low + high)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _sums(values: NDArray[np.float32]) -> tuple[np.float32, np.float32]:
     """Return the sum and the sum of squares, each in four interleaved parts."""
     size = len(values)

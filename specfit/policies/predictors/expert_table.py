@@ -1,4 +1,4 @@
-"""The fitted token table: expert probabilities by token, expert age and draft depth.
+"""The fitted token table: expert probabilities by token, parent token, expert age and depth.
 
 Knows the arithmetic and the file; how the numbers are fitted is `specfit.policies.fitting`'s.
 """
@@ -18,6 +18,9 @@ from specfit.core.experts import ModelGeometry
 from specfit.policies.fitted_file import FittedFile, TensorSpec
 from specfit.policies.predictors._kernels import age_multipliers, table_probs
 
+NO_PARENT = -1
+"""Parent token of a node whose parent is not in the draft tree: the root."""
+
 _FILE = FittedFile(
     kind="expert-table",
     version=1,
@@ -25,6 +28,9 @@ _FILE = FittedFile(
         "codes": TensorSpec(np.dtype(np.uint8), 3),
         "odds_of_code": TensorSpec(np.dtype(np.float32), 1),
         "row_of_token": TensorSpec(np.dtype(np.int32), 1),
+        "parent_codes": TensorSpec(np.dtype(np.uint8), 3),
+        "odds_of_parent_code": TensorSpec(np.dtype(np.float32), 1),
+        "parent_row_of_token": TensorSpec(np.dtype(np.int32), 1),
         "age_edges": TensorSpec(np.dtype(np.int64), 1),
         "age_odds": TensorSpec(np.dtype(np.float32), 3),
     },
@@ -33,11 +39,13 @@ _FILE = FittedFile(
 
 @dataclass(frozen=True, eq=False)
 class ExpertTable:
-    """Expert odds of each token, and what an expert's age does to them.
+    """Expert odds of each token, and what its parent's token and an expert's age do to them.
 
-    The odds of expert e in layer l for a node of token t at depth d are
-    ``odds_of_code[codes[row_of_token[t], l, e]] * age_odds[d, l, bucket of e's age]``. One factor a
-    node and layer then makes the K experts' probabilities sum to K.
+    The odds of expert e in layer l for a node of token t at depth d, whose parent's token is u, are
+    ``odds_of_code[codes[row_of_token[t], l, e]]
+    * odds_of_parent_code[parent_codes[parent_row_of_token[u], l, e]]
+    * age_odds[d, l, bucket of e's age]``.
+    One factor a node and layer then makes the probabilities sum to K.
 
     Parameters
     ----------
@@ -51,6 +59,9 @@ class ExpertTable:
         Odds of each code, positive.
     row_of_token : int32[V]
         Row of each token.
+    parent_codes, odds_of_parent_code, parent_row_of_token
+        The same for the odds multipliers of the parent's token; row 0, all ones, is for tokens
+        without a row and for a root, whose parent is not in the tree.
     age_edges : int64[B - 1]
         Largest age of each bucket but the last, ascending.
     age_odds : float32[S, L, B]
@@ -62,6 +73,9 @@ class ExpertTable:
     codes: NDArray[np.uint8]
     odds_of_code: NDArray[np.float32]
     row_of_token: NDArray[np.int32]
+    parent_codes: NDArray[np.uint8]
+    odds_of_parent_code: NDArray[np.float32]
+    parent_row_of_token: NDArray[np.int32]
     age_edges: NDArray[np.int64]
     age_odds: NDArray[np.float32]
 
@@ -71,7 +85,11 @@ class ExpertTable:
             getattr(self, f.name).setflags(write=False)
 
     def probs(
-        self, tokens: NDArray[np.int64], depths: NDArray[np.int32], ages: NDArray[np.int64]
+        self,
+        tokens: NDArray[np.int64],
+        parent_tokens: NDArray[np.int64],
+        depths: NDArray[np.int32],
+        ages: NDArray[np.int64],
     ) -> NDArray[np.float32]:
         """Return the probability of each expert for each node, float32[n, L, E].
 
@@ -79,19 +97,30 @@ class ExpertTable:
         ----------
         tokens : int64[n]
             Target vocabulary ids.
+        parent_tokens : int64[n]
+            Those of the nodes' parents; `NO_PARENT` where it is not known.
         depths : int32[n]
             Depth of each node below the root; the root has 0.
         ages : int64[L, E]
             Committed tokens since each expert was last needed, as `RoutingHistory.ages`.
         """
         slots = np.minimum(depths, len(self.age_odds) - 1).astype(np.int32)
-        multipliers = np.empty((len(self.age_odds), *ages.shape), np.float32)
-        for slot in np.unique(slots):
-            age_multipliers(ages, self.age_edges, self.age_odds[slot], multipliers[slot])
+        age_odds = np.empty((len(self.age_odds), *ages.shape), np.float32)  # [S, L, E]
+        for slot in set(slots.tolist()):
+            age_multipliers(ages, self.age_edges, self.age_odds[slot], age_odds[slot])
         probs = np.empty((len(tokens), *ages.shape), np.float32)  # [n, L, E]
-        rows = self.row_of_token[tokens]
-        total = np.float32(self.geometry.experts_per_token)
-        table_probs(self.codes, self.odds_of_code, rows, slots, multipliers, total, probs)
+        table_probs(
+            self.codes,
+            self.odds_of_code,
+            self.row_of_token[tokens],
+            self.parent_codes,
+            self.odds_of_parent_code,
+            np.where(parent_tokens < 0, 0, self.parent_row_of_token[parent_tokens]),
+            age_odds,
+            slots,
+            np.float32(self.geometry.experts_per_token),
+            probs,
+        )
         return probs
 
     def save(self, folder: Path, provenance: Mapping[str, Any]) -> None:
@@ -124,18 +153,20 @@ class ExpertTable:
 
 def _check_table(table: ExpertTable) -> None:
     shape = table.geometry
+    experts = (shape.num_layers, shape.num_experts)
     num_buckets = len(table.age_edges) + 1
     rules = {
-        "codes": table.codes.shape[1:] == (shape.num_layers, shape.num_experts),
-        "odds_of_code": table.odds_of_code.shape == (256,)
-        and bool((np.isfinite(table.odds_of_code) & (table.odds_of_code > 0)).all()),
-        "row_of_token": table.row_of_token.shape == (shape.vocab_size,)
-        and bool((table.row_of_token >= 0).all())
-        and bool((table.row_of_token < len(table.codes)).all()),
+        "codes": table.codes.shape[1:] == experts,
+        "odds_of_code": _are_odds(table.odds_of_code, (256,)),
+        "row_of_token": _are_rows(table.row_of_token, shape.vocab_size, len(table.codes)),
+        "parent_codes": table.parent_codes.shape[1:] == experts,
+        "odds_of_parent_code": _are_odds(table.odds_of_parent_code, (256,)),
+        "parent_row_of_token": _are_rows(
+            table.parent_row_of_token, shape.vocab_size, len(table.parent_codes)
+        ),
         "age_edges": bool((np.diff(table.age_edges) > 0).all()),
-        "age_odds": table.age_odds.shape[1:] == (shape.num_layers, num_buckets)
-        and len(table.age_odds) > 0
-        and bool((np.isfinite(table.age_odds) & (table.age_odds > 0)).all()),
+        "age_odds": len(table.age_odds) > 0
+        and _are_odds(table.age_odds, (len(table.age_odds), shape.num_layers, num_buckets)),
     }
     wrong = [name for name, holds in rules.items() if not holds]
     if wrong:
@@ -144,3 +175,11 @@ def _check_table(table: ExpertTable) -> None:
             f"docstring gives for {shape}; got {[getattr(table, name).shape for name in wrong]}. "
             f"Fit it again."
         )
+
+
+def _are_odds(array: NDArray[np.float32], shape: tuple[int, ...]) -> bool:
+    return array.shape == shape and bool((np.isfinite(array) & (array > 0)).all())
+
+
+def _are_rows(array: NDArray[np.int32], vocab_size: int, num_rows: int) -> bool:
+    return array.shape == (vocab_size,) and bool(((array >= 0) & (array < num_rows)).all())

@@ -1,4 +1,4 @@
-"""The token table as a predictor: which experts a token usually needs, corrected for recency."""
+"""The token table as a predictor: the experts a token usually needs, and those needed lately."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from specfit.core.experts import ModelGeometry
 from specfit.core.history import RoutingHistory
 from specfit.core.predictor import CoveragePredictor, predictors
 from specfit.core.tree import DraftTree
-from specfit.policies.predictors.expert_table import ExpertTable
+from specfit.policies.predictors.expert_table import NO_PARENT, ExpertTable
 from specfit.policies.predictors.geometry import check_same_shape
 
 
 @predictors.register("token-table")
 @dataclass(frozen=True)
 class TokenTable(CoveragePredictor):
-    """Predict a node's experts from its token, its depth, and how long ago each expert was needed.
+    """Predict a node's experts from its token, its parent's token, and the experts' ages.
 
     Parameters
     ----------
@@ -37,7 +37,11 @@ class TokenTable(CoveragePredictor):
 
     def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
         """Return each expert's probability for nodes `first` to N, float32[N - first, L, E]."""
-        return self.table.probs(tree.tokens[first:], tree.depths[first:], history.ages)
+        parents = tree.parents[first:]
+        parent_tokens = np.where(parents < 0, NO_PARENT, tree.tokens[parents])
+        return self.table.probs(
+            tree.tokens[first:], parent_tokens, tree.depths[first:], history.ages
+        )
 
     def check_geometry(self, geometry: ModelGeometry) -> None:
         """Raise `CheckpointError` if the table was fitted on a model of another shape."""

@@ -33,6 +33,9 @@ def ship_inputs(model_dir: Path) -> None:
         codes=np.zeros((1, 2, 4), np.uint8),
         odds_of_code=np.ones(256, np.float32),
         row_of_token=np.zeros(3, np.int32),
+        parent_codes=np.zeros((1, 2, 4), np.uint8),
+        odds_of_parent_code=np.ones(256, np.float32),
+        parent_row_of_token=np.zeros(3, np.int32),
         age_edges=np.array([0], np.int64),
         age_odds=np.ones((1, 2, 2), np.float32),
     )

@@ -9,7 +9,7 @@ from specfit.core.history import NEVER, RoutingHistory
 from specfit.core.tree import DraftTree
 from specfit.policies.predictors import TokenTable, Uniform
 from specfit.policies.predictors._kernels import scale_to_total
-from specfit.policies.predictors.expert_table import ExpertTable
+from specfit.policies.predictors.expert_table import NO_PARENT, ExpertTable
 
 GEOMETRY = ModelGeometry(
     num_layers=2, num_experts=4, experts_per_token=2, expert_bytes=100, vocab_size=3
@@ -29,13 +29,23 @@ def make_table(age_odds: np.ndarray | None = None) -> ExpertTable:
         codes=codes,
         odds_of_code=odds_of_code,
         row_of_token=np.array([1, 0, 0], np.int32),
+        parent_codes=np.array([[[0] * 4] * 2, [[0, 1, 0, 0], [0] * 4]], np.uint8),
+        odds_of_parent_code=odds_of_code,
+        parent_row_of_token=np.array([0, 1, 0], np.int32),
         age_edges=np.array([0, 4], np.int64),
         age_odds=age_odds,
     )
 
 
-def probs(table: ExpertTable, tokens: list[int], depths: list[int], ages: np.ndarray) -> np.ndarray:
-    return table.probs(np.array(tokens, np.int64), np.array(depths, np.int32), ages)
+def probs(
+    table: ExpertTable,
+    tokens: list[int],
+    depths: list[int],
+    ages: np.ndarray,
+    parent: int = NO_PARENT,
+) -> np.ndarray:
+    parents = np.full(len(tokens), parent)
+    return table.probs(np.array(tokens, np.int64), parents, np.array(depths, np.int32), ages)
 
 
 def test_probabilities_are_those_of_the_odds_scaled_to_k() -> None:
@@ -50,6 +60,15 @@ def test_probabilities_are_those_of_the_odds_scaled_to_k() -> None:
 def test_tokens_without_a_row_share_the_back_off() -> None:
     found = probs(make_table(), [1, 2], [0, 1], np.full((2, 4), NEVER))
     np.testing.assert_allclose(found, 0.5, rtol=1e-6)
+
+
+def test_the_parent_token_changes_the_odds() -> None:
+    without = probs(make_table(), [1], [1], np.full((2, 4), NEVER), parent=0)
+    found = probs(make_table(), [1], [1], np.full((2, 4), NEVER), parent=1)
+    np.testing.assert_allclose(without, 0.5, rtol=1e-6)
+    np.testing.assert_allclose(found[0, 1], 0.5, rtol=1e-6)  # layer 1 has no such effect
+    odds = found[0, 0] / (1 - found[0, 0])
+    np.testing.assert_allclose(odds / odds[0], [1, 2, 1, 1], rtol=1e-3)
 
 
 def test_recent_experts_gain_where_their_bucket_says_so() -> None:

@@ -1,0 +1,71 @@
+"""Which cycle of a run makes a good picture, and what the picture says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from specfit.core.decode import CycleRecord, DecodeResult
+from specfit.report.marginal import marginal_expert_s
+from specfit.report.tree import TreeView
+
+MAX_NODES = 45
+"""Larger trees make a crowded picture."""
+
+
+def cycle_to_show(results: Sequence[DecodeResult]) -> CycleRecord | None:
+    """Return the cycle that shows most: many chosen nodes, some accepted, some left out.
+
+    None if nothing was ever drafted. Of equally telling cycles the first.
+    """
+    cycles = [c for result in results for c in result.cycles if c.outcome.cycle.levels]
+    return max(cycles, key=_worth_showing, default=None)
+
+
+def view_of(record: CycleRecord, decode: Callable[[Sequence[int]], str], *, title: str) -> TreeView:
+    """Return the picture's content for a finished cycle.
+
+    Parameters
+    ----------
+    decode : callable
+        Returns the text of some tokens.
+    """
+    outcome = record.outcome
+    cycle, selection = outcome.cycle, outcome.selection
+    accepted = np.zeros(len(cycle.tree), bool)
+    accepted[[0, *outcome.accepted]] = True
+    expert_s = marginal_expert_s(cycle, selection)
+    return TreeView(
+        tree=cycle.tree,
+        texts=tuple(decode([token]) for token in cycle.tree.tokens.tolist()),
+        accept_probs=cycle.accept_probs,
+        expert_s=expert_s,
+        selected=selection.mask,
+        accepted=accepted,
+        title=title,
+        caption=_caption(record, decode),
+    )
+
+
+def _worth_showing(record: CycleRecord) -> tuple[bool, int, int]:
+    outcome = record.outcome
+    num_nodes, num_chosen = len(outcome.cycle.tree), len(outcome.selection)
+    has_both = 1 < num_chosen < num_nodes and len(outcome.accepted) > 0
+    return (
+        has_both and num_nodes <= MAX_NODES,
+        min(num_chosen, 12) + len(outcome.accepted),
+        -num_nodes,
+    )
+
+
+def _caption(record: CycleRecord, decode: Callable[[Sequence[int]], str]) -> str:
+    outcome = record.outcome
+    committed = decode(outcome.committed).replace("\n", "↵")
+    return (
+        f"{len(outcome.cycle.tree)} nodes in {outcome.cycle.levels} levels drafted, "
+        f"{len(outcome.selection)} verified, "
+        f"{len(outcome.committed)} tokens committed: “{committed}”. "
+        f"On each node: the calibrated probability that it is accepted after its parent, "
+        f"and the expert time that it adds."
+    )

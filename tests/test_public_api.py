@@ -1,6 +1,6 @@
 """What others may build on: every public name is listed, typed and described.
 
-The list is `tests/public_api.txt`. After a deliberate change say so in CHANGELOG.md and write it anew:
+The list is `tests/public_api.txt`. After a deliberate change say so in CHANGELOG.md and rewrite it:
 ``python -m tests.test_public_api > tests/public_api.txt``.
 """
 

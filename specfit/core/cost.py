@@ -24,7 +24,7 @@ AFFINE_TOLERANCE = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class CostTerms:
-    """The parts of a cycle's time, ``draft_s[d] + tau_s[n] + sum of weight_s over activated experts``.
+    """The parts of a cycle's time: ``draft_s[d] + tau_s[n] + weight_s`` of each activated expert.
 
     Parameters
     ----------
@@ -54,7 +54,8 @@ class CostTerms:
                 int(x) for x in np.argwhere(~(self.weight_s >= 0) | ~np.isfinite(self.weight_s))[0]
             )
             raise InvalidInputError(
-                f"weight_s{list(bad)} = {self.weight_s[bad]}, but an expert costs 0 or more finite seconds."
+                f"weight_s{list(bad)} = {self.weight_s[bad]}, but an expert costs 0 or more finite "
+                f"seconds."
             )
         for array in (self.draft_s, self.tau_s, self.weight_s):
             array.setflags(write=False)
@@ -135,6 +136,12 @@ class CostModel(ABC):
             Drafted levels.
         """
         terms = self.terms(residency, context_len)
+        most_nodes, most_levels = len(terms.tau_s) - 1, len(terms.draft_s) - 1
+        if not (1 <= num_nodes <= most_nodes and 0 <= levels <= most_levels):
+            raise InvalidInputError(
+                f"this cost model covers 1 to {most_nodes} nodes and 0 to {most_levels} levels; "
+                f"got {num_nodes} nodes and {levels} levels."
+            )
         weighted = terms.weight_s * activation
         missing_s = float(weighted[~residency.mask].sum())
         return CycleCost(
@@ -155,7 +162,7 @@ costs: Registry[CostModel] = Registry("cost model", "specfit.costs")
 @costs.register("profile")
 @dataclass(frozen=True)
 class ProfileCost(CostModel):
-    """The cost of a cycle from a measured hardware profile: affine compute, one copy a missing expert.
+    """The cost of a cycle from a hardware profile: affine compute, one copy a missing expert.
 
     Parameters
     ----------
@@ -198,5 +205,6 @@ def _check_table(name: str, table: NDArray[np.float64]) -> None:
     if falls.any():
         i = int(np.argmax(falls)) + 1
         raise InvalidInputError(
-            f"{name}[{i}] = {table[i]} is below {name}[{i - 1}] = {table[i - 1]}; more work never takes less time."
+            f"{name}[{i}] = {table[i]} is below {name}[{i - 1}] = {table[i - 1]}; "
+            f"more work never takes less time."
         )

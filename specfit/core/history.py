@@ -20,7 +20,7 @@ class RoutingHistory:
 
     def __init__(self, geometry: ModelGeometry) -> None:
         self._layers = np.arange(geometry.num_layers)[:, None]
-        self._last = np.full((geometry.num_layers, geometry.num_experts), -NEVER, np.int64)
+        self._last = np.full((geometry.num_layers, geometry.num_experts), -NEVER - 1, np.int64)
         self._length = 0
 
     def append(self, routing: NDArray[np.int16]) -> None:
@@ -31,5 +31,8 @@ class RoutingHistory:
 
     @property
     def ages(self) -> NDArray[np.int64]:
-        """Tokens since each expert was last needed, int64[L, E]; 0 for the newest token's, `NEVER` if never."""
+        """Tokens since each expert was last needed, int64[L, E].
+
+        0 for the newest token's experts, `NEVER` where there was no need.
+        """
         return np.minimum(self._length - 1 - self._last, NEVER)

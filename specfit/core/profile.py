@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -53,9 +54,7 @@ class HardwareProfile:
         if self.kind not in ("measured", "emulated", "cited"):
             raise InvalidInputError(f"kind must be measured, emulated or cited; got '{self.kind}'.")
         for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name.endswith("_s") and not 0 <= value < float("inf"):
-                raise InvalidInputError(f"{field.name} must be 0 or more; got {value}.")
+            _check_value(field.name, getattr(self, field.name), str(field.type))
         if not self.h2d_bandwidth_bytes_per_s >= 1e6:
             raise InvalidInputError(
                 f"h2d_bandwidth_bytes_per_s = {self.h2d_bandwidth_bytes_per_s:g}, which is "
@@ -92,8 +91,17 @@ class HardwareProfile:
         return cls(**table)
 
 
+def _check_value(name: str, value: object, kind: str) -> None:
+    if kind == "str":
+        if not isinstance(value, str):
+            raise InvalidInputError(f"{name} must be text; got {value!r}.")
+        return
+    numbers = (int,) if kind == "int" else (int, float)
+    if not isinstance(value, numbers) or isinstance(value, bool):
+        raise InvalidInputError(f"{name} must be {kind}; got {value!r}.")
+    if not 0 <= value < float("inf"):
+        raise InvalidInputError(f"{name} must be 0 or more and finite; got {value}.")
+
+
 def _toml(value: object) -> str:
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    return repr(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

@@ -1,0 +1,167 @@
+"""Draft trees: what they derive from parents, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specfit.core import _kernels
+from specfit.core.errors import InvalidPlanError, InvalidTreeError
+from specfit.core.tree import DraftLevel, DraftPlan, DraftTree, frontier, path_products
+
+#      0
+#    1   2
+#   3 4   5
+#     6
+PARENTS = np.array([-1, 0, 0, 1, 1, 2, 4], np.int32)
+PROBS = np.array([1.0, 0.5, 0.25, 0.5, 0.25, 1.0, 0.5])
+
+
+def tree() -> DraftTree:
+    return DraftTree.from_arrays(PARENTS, PROBS)
+
+
+def test_depths_ranks_and_path_probabilities() -> None:
+    t = tree()
+    assert t.depths.tolist() == [0, 1, 1, 2, 2, 2, 3]
+    assert t.ranks.tolist() == [0, 0, 1, 0, 1, 0, 0]
+    assert t.num_levels == 3
+    assert t.path_probs == pytest.approx([1, 0.5, 0.25, 0.25, 0.125, 0.25, 0.0625])
+    assert path_products(PARENTS, PROBS).tolist() == [1, 0.5, 0.25, 0.25, 0.125, 0.25, 0.0625]
+
+
+def test_children_and_paths() -> None:
+    t = tree()
+    assert t.children(1).tolist() == [3, 4]
+    assert t.children(6).tolist() == []
+    assert t.path(6) == (0, 1, 4, 6)
+    assert t.path(0) == (0,)
+
+
+def test_the_ancestor_mask_is_the_paths() -> None:
+    t = tree()
+    for node in range(len(t)):
+        assert tuple(np.flatnonzero(t.ancestor_mask[node])) == t.path(node)
+
+
+@pytest.mark.parametrize("kernel", ["fill_depths", "fill_products", "fill_ancestors"])
+def test_kernels_equal_their_python_twins(kernel: str) -> None:
+    compiled = getattr(_kernels, kernel)
+    twin = getattr(compiled, "py_func", compiled)
+    out = {
+        "fill_depths": lambda: [np.zeros(7, np.int32)],
+        "fill_products": lambda: [PROBS, np.ones(7)],
+        "fill_ancestors": lambda: [np.eye(7, dtype=bool)],
+    }[kernel]
+    one, other = out(), out()
+    compiled(PARENTS, *one)
+    twin(PARENTS, *other)
+    assert np.array_equal(one[-1], other[-1])
+
+
+def test_the_root_alone_is_a_tree() -> None:
+    t = DraftTree.root(17)
+    assert (len(t), t.num_levels, t.path_probs.tolist()) == (1, 0, [1.0])
+    assert t.ancestor_mask.tolist() == [[True]]
+
+
+def level(parents: list[int], probs: list[float]) -> DraftLevel:
+    n = len(parents)
+    return DraftLevel(
+        parents=np.array(parents, np.int32),
+        tokens=np.arange(n, dtype=np.int64),
+        log_probs=np.log(np.array(probs)).astype(np.float32),
+        ranks=np.zeros(n, np.int32),
+        entropies=np.ones(n, np.float32),
+    )
+
+
+def test_growing_keeps_the_nodes_that_exist() -> None:
+    grown = tree().grow(level([3, 6], [0.5, 0.5]))
+    assert len(grown) == 9
+    assert grown.parents[:7].tolist() == PARENTS.tolist()
+    assert grown.depths[7:].tolist() == [3, 4]
+    assert grown.entropies[7:].tolist() == [1, 1]
+
+
+def test_arrays_are_read_only() -> None:
+    t = tree()
+    for array in (t.tokens, t.parents, t.log_probs, t.ranks, t.depths, t.path_probs):
+        with pytest.raises(ValueError, match=r"read-only"):
+            array[0] = 0
+
+
+def test_a_probability_of_zero_is_a_log_of_minus_infinity() -> None:
+    t = DraftTree.from_arrays(np.array([-1, 0, 1], np.int32), np.array([1.0, 0.0, 0.5]))
+    assert t.path_probs.tolist() == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"parents": np.array([0, 0, 0], np.int32)}, r"parents\[0\] must be -1, the root's; got 0"),
+        (
+            {"parents": np.array([-1, 0, 2], np.int32)},
+            r"parents\[2\] = 2, but a parent must come before its child \(0 <= parents\[2\] < 2\)",
+        ),
+        ({"parents": np.array([-1, -1, 0], np.int32)}, r"parents\[1\] = -1, but a parent"),
+        ({"log_probs": np.array([0, 0.5, 0], np.float32)}, r"log_probs\[1\] = 0.5, but the log"),
+        ({"log_probs": np.array([0, 0, np.nan], np.float32)}, r"log_probs\[2\] = nan"),
+        ({"log_probs": np.array([-1, 0, 0], np.float32)}, r"log_probs\[0\] must be 0"),
+        ({"ranks": np.zeros(2, np.int32)}, r"one value a node in every array; got 3 tokens"),
+        ({"tokens": np.zeros(0, np.int64)}, r"at least the root"),
+    ],
+)
+def test_what_is_no_tree_is_refused(change: dict[str, Any], message: str) -> None:
+    arrays: dict[str, Any] = {
+        "tokens": np.zeros(3, np.int64),
+        "parents": np.array([-1, 0, 1], np.int32),
+        "log_probs": np.zeros(3, np.float32),
+        "ranks": np.zeros(3, np.int32),
+        "entropies": np.zeros(3, np.float32),
+    }
+    with pytest.raises(InvalidTreeError, match=message):
+        DraftTree(**{**arrays, **change})
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ((-1, 4, 60), r"depth must be 0 or more; got -1"),
+        ((3, 0, 60), r"top_k must be at least 1; got 0"),
+        ((3, 4, 0), r"max_nodes counts the root and must be at least 1; got 0"),
+    ],
+)
+def test_what_is_no_plan_is_refused(plan: tuple[int, int, int], message: str) -> None:
+    with pytest.raises(InvalidPlanError, match=message):
+        DraftPlan(*plan)
+
+
+def test_the_frontier_is_the_best_of_the_newest_level() -> None:
+    t = DraftTree.from_arrays(
+        np.array([-1, 0, 0, 0, 1, 1, 2, 3], np.int32),
+        np.array([1.0, 0.5, 0.25, 0.25, 0.25, 0.5, 0.5, 0.5]),
+    )
+    assert frontier(t, 2).tolist() == [4, 5]
+    assert frontier(t, 1).tolist() == [5]
+    assert frontier(t, 9).tolist() == [4, 5, 6, 7]
+    assert frontier(DraftTree.root(0), 4).tolist() == [0]
+
+
+def test_of_equally_probable_nodes_the_lower_index_is_expanded() -> None:
+    t = DraftTree.from_arrays(np.array([-1, 0, 0, 0], np.int32), np.array([1.0, 0.25, 0.5, 0.25]))
+    assert frontier(t, 2).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1024])
+def test_chains_and_stars_of_every_size(num_nodes: int) -> None:
+    nodes = np.arange(num_nodes)
+    chain = DraftTree.from_arrays((nodes - 1).astype(np.int32), np.ones(num_nodes))
+    assert chain.depths.tolist() == nodes.tolist()
+    star = DraftTree.from_arrays(
+        np.where(nodes, 0, -1).astype(np.int32), np.where(nodes, 0.001, 1.0)
+    )
+    assert star.depths.tolist() == [0, *[1] * (num_nodes - 1)]
+    assert star.ranks.tolist() == [0, *range(num_nodes - 1)]

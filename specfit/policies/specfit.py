@@ -1,0 +1,124 @@
+"""The exact search as a policy: draft while it may pay, verify what pays most.
+
+Before drafting and after every level the search asks whether more levels could beat what is there;
+at the end it picks the subtree with the most expected committed tokens per second. Both inputs are
+calibrated predictions: acceptance by depth and sibling rank, experts as probabilities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.policy import Cycle, Outcome, Policy, register_policy
+from specfit.core.search import LevelSearch, ProbPricer, SearchResult
+from specfit.core.selection import Prediction, Selection
+from specfit.core.tree import DraftPlan
+
+
+@register_policy("specfit")
+@dataclass
+class SpecFit(Policy):
+    """Verify the subtree of maximal predicted throughput; draft only while that can rise.
+
+    Parameters
+    ----------
+    depth : int
+        Levels to draft at most.
+    top_k : int
+        Children of an expanded node and expanded nodes of a level.
+    max_nodes : int
+        Verified nodes at most, the root included.
+    discount : float
+        Part of an expert's price that is forgiven on nodes sure to be accepted, since the next cycle
+        needs it anyway; 0 to 1.
+    longest_pause : int
+        After drafts of which nothing was worth verifying, drafting rests for 1, 2, 4, ... cycles, at
+        most this many, before it is tried again.
+    """
+
+    depth: int = 6
+    top_k: int = 4
+    max_nodes: int = 64
+    discount: float = 0.5
+    longest_pause: int = 16
+    _search: LevelSearch = field(init=False, repr=False, compare=False)
+    _searched: int = field(default=0, init=False, repr=False, compare=False)
+    _pause: int = field(default=0, init=False, repr=False, compare=False)
+    _wait: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._search = LevelSearch(ProbPricer(self.discount))
+
+    def plan(self, cycle: Cycle) -> DraftPlan:
+        """Draft if some number of levels can beat a plain step, and no pause is on."""
+        self._search.start(cycle.terms, max_nodes=self.max_nodes)
+        self._searched = 0
+        if self._wait > 0:
+            self._wait -= 1
+            return DraftPlan.plain()
+        depth = min(self.depth, cycle.max_depth)
+        if depth < 1 or not self._can_grow(cycle, depth):
+            return DraftPlan.plain()
+        return DraftPlan(depth, self.top_k, self.max_nodes)
+
+    def after_level(self, cycle: Cycle) -> bool:
+        """Draft on while some number of further levels can beat the best so far."""
+        return self._can_grow(cycle, cycle.plan.depth - cycle.levels)
+
+    def select(self, cycle: Cycle) -> Selection:
+        """Select what the exact search finds."""
+        self._add(cycle)
+        best = self._search.best()
+        return Selection(cycle.tree, best.mask, self._predict(best, cycle))
+
+    def observe(self, outcome: Outcome) -> None:
+        """Rest from drafting when a draft brought nothing worth verifying."""
+        if outcome.cycle.levels == 0:
+            return
+        if len(outcome.selection) > 1:
+            self._pause = 0
+        else:
+            self._pause = min(max(1, 2 * self._pause), self.longest_pause)
+        self._wait = self._pause
+
+    def reset(self) -> None:
+        """Forget the pauses of earlier requests."""
+        self._pause = self._wait = 0
+
+    def _add(self, cycle: Cycle) -> None:
+        """Price the nodes that are new since the last search of this cycle."""
+        known, self._searched = self._searched, len(cycle.tree)
+        if known == self._searched:
+            return
+        is_free = self._search.pricer.is_free
+        probs = None if is_free else cycle.expert_probs.probs[known:]
+        self._search.add_level(cycle.tree.parents, cycle.path_probs, probs)
+
+    def _can_grow(self, cycle: Cycle, levels_left: int) -> bool:
+        self._add(cycle)
+        steps = range(cycle.levels + 1, cycle.levels + levels_left + 1)
+        growth = np.array([cycle.acceptance.continuation(d, self.top_k) for d in steps])
+        return self._search.should_draft(growth, self._frontier(cycle)).draft
+
+    def _frontier(self, cycle: Cycle) -> NDArray[np.bool_]:
+        """Return the nodes that the drafter would expand next: the best of the newest level."""
+        tree = cycle.tree
+        newest = np.flatnonzero(tree.depths == cycle.levels)
+        best = newest[np.argsort(-tree.path_probs[newest], kind="stable")[: self.top_k]]
+        mask = np.zeros(len(tree), bool)
+        mask[best] = True
+        return mask
+
+    def _predict(self, best: SearchResult, cycle: Cycle) -> Prediction:
+        """Return what to expect of the selection, at full price: the discount is not of this cycle."""
+        problem, terms = self._search.problem, cycle.terms
+        cycle_s = float(problem.draft_s + terms.tau_s[best.num_nodes])
+        if self._search.pricer.is_free:
+            return Prediction(best.expected_committed, 0.0, cycle_s)
+        activation = problem.demand.activation(best.mask)
+        misses = float(activation[~cycle.residency.mask].sum())
+        expert_s = float((terms.weight_s * activation).sum())
+        return Prediction(best.expected_committed, misses, cycle_s + expert_s)

@@ -36,9 +36,7 @@ def _why_no_gpu() -> str:
         return "torch is not installed"
     import torch
 
-    return (
-        "" if torch.cuda.is_available() else "no CUDA device: torch.cuda.is_available() is False"
-    )
+    return "" if torch.cuda.is_available() else "no CUDA device: torch.cuda.is_available() is False"
 
 
 def _numpy_state() -> tuple[object, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import doctest
 import importlib
 import re
@@ -19,6 +20,7 @@ from specfit.core.backend import Request
 from specfit.core.cost import ProfileCost
 from specfit.core.decode import DecodeLoop
 from specfit.core.policy import policies
+from specfit.sim.metrics import Calibration, Metrics
 from specfit.testing.examples import DrafterAcceptance, UniformPredictor, example_profile
 from specfit.testing.toy import toy_backend
 from tests.sources import ROOT, modules
@@ -130,6 +132,14 @@ def test_the_readme_names_both_commands_on_its_first_screen() -> None:
 def test_the_readme_has_one_block_for_results() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     assert readme.count("<!-- results:start -->") == readme.count("<!-- results:end -->") == 1
+
+
+def test_every_metric_has_its_line() -> None:
+    page = set(re.findall(r"`(\w+)`", (ROOT / "docs/reference/metrics.md").read_text("utf-8")))
+    for metrics in (Metrics, Calibration):
+        fields = {field.name for field in dataclasses.fields(metrics)}
+        ratios = {name for name, x in vars(metrics).items() if isinstance(x, property)}
+        assert fields | ratios <= page
 
 
 def has_examples(tree: ast.Module) -> bool:

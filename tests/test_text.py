@@ -37,7 +37,8 @@ def test_no_file_mentions(what: str) -> None:
 
 
 def test_every_text_ends_with_one_newline_and_has_no_carriage_return() -> None:
-    texts = {path: text_of(path) for path in TEXTS if path.suffix != ".json"}
+    written = [path for path in TEXTS if ROOT / "specfit" / "data" not in path.parents]
+    texts = {path: text_of(path) for path in written}
     wrong = [p for p, text in texts.items() if "\r" in text or (text and not text.endswith("\n"))]
     assert [str(path.relative_to(ROOT)) for path in wrong] == []
 

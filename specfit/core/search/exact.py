@@ -44,6 +44,7 @@ def exact(problem: SearchProblem, *, price: Price = "cycle") -> SearchResult:
     --------
     >>> import numpy as np
     >>> from specfit.core.cost import CostTerms
+    >>> from specfit.core.search import RoutingPricer
     >>> weight_s = np.array([[1.0, 1.0, 1.0]])
     >>> pricer = RoutingPricer()
     >>> pricer.start(weight_s)

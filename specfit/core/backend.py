@@ -109,8 +109,9 @@ class Verification:
 class Backend(ABC):
     """Drafts, verifies and keeps the experts for one request at a time; a context manager.
 
-    The decode loop calls ``start``, then for each cycle ``draft_level`` as often as the policy wants,
-    ``verify`` once and ``commit`` once. After an error or a cancelled cycle, ``start`` begins anew.
+    The decode loop calls ``start``, then for each cycle ``draft_level`` as often as the policy
+    wants, ``verify`` once and ``commit`` once. After an error or a cancelled cycle, ``start``
+    begins anew.
     """
 
     geometry: ModelGeometry
@@ -142,8 +143,8 @@ class Backend(ABC):
         accepted : tuple of int
             Accepted nodes below the root, in order.
         committed : tuple of int
-            Their tokens and the next root: ``len(accepted) + 1`` tokens. Where the text was cut at a
-            stop token or at the token limit, the last committed token counts as the next root.
+            Their tokens and the next root: ``len(accepted) + 1`` tokens. Where the text was cut at
+            a stop token or at the token limit, the last committed token counts as the next root.
         """
 
     @abstractmethod
@@ -152,7 +153,7 @@ class Backend(ABC):
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Return what a result must say about this backend: model, device, cache, link, precision."""
+        """Return what a result must say of this backend: model, device, cache, link, precision."""
 
     def close(self) -> None:  # noqa: B027 - optional hook
         """Free what the backend holds; harmless when called twice."""

@@ -15,7 +15,7 @@ class SpecfitError(Exception):
 
 
 class InvalidTreeError(SpecfitError, ValueError):
-    """A draft tree whose arrays do not describe a tree, or whose probabilities are not probabilities."""
+    """A draft tree whose arrays describe no tree, or whose probabilities are none."""
 
 
 class InvalidSelectionError(SpecfitError, ValueError):
@@ -66,7 +66,7 @@ class TraceWriteError(SpecfitError, OSError):
 
 
 class TraceCoverageError(SpecfitError, LookupError):
-    """A policy asked for something that the trace does not hold; the message names the plan to record."""
+    """A policy asked for what the trace does not hold; the message names the plan to record."""
 
 
 class UnknownPluginError(SpecfitError, LookupError):

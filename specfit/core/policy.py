@@ -117,8 +117,8 @@ class Outcome:
 class Policy(ABC):
     """Decides what is drafted and which nodes are verified. One method to write: `select`.
 
-    Dataclass fields are the parameters: they make the constructor, ``--set name=value`` and the spec
-    in results. Whatever a policy learns from `observe` is forgotten by `reset`.
+    Dataclass fields are the parameters: they make the constructor, ``--set name=value`` and the
+    spec in results. Whatever a policy learns from `observe` is forgotten by `reset`.
     """
 
     def plan(self, cycle: Cycle) -> DraftPlan:

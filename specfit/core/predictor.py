@@ -1,4 +1,4 @@
-"""The two predictions that selection rests on: which experts a node needs, and whether it is accepted."""
+"""The two predictions that selection rests on: a node's experts, and whether it is accepted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CoveragePredictor(ABC):
             In [0, 1]; sums to K over the experts of a layer (up to 1e-3 relative).
         """
 
-    def check_geometry(self, geometry: ModelGeometry) -> None:
+    def check_geometry(self, geometry: ModelGeometry) -> None:  # noqa: B027 - optional hook
         """Raise `CheckpointError` if this predictor was fitted for a model of another shape."""
 
     def to_spec(self) -> dict[str, Any]:
@@ -54,7 +54,8 @@ class AcceptanceModel(ABC):
         Returns
         -------
         float64[N]
-            1 at the root; siblings sum to at most 1. A node's value does not depend on later levels.
+            1 at the root; siblings sum to at most 1. A node's value does not depend on later
+            levels.
         """
 
     @abstractmethod

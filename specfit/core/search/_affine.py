@@ -2,11 +2,13 @@
 
 A round charges each live node a share of every column such that the charges of any selection never
 exceed what it really costs. The best subtree under these charges is then an upper bound, and a node
-through which even the bound does not beat the best selection known can go with its branch. Fewer live
-nodes share less, so the charges rise and the next round prunes more. Two ways to share are used:
+through which even the bound does not beat the best selection known can go with its branch. Fewer
+live nodes share less, so the charges rise and the next round prunes more. Two ways to share are
+used:
 
 * evenly: each column's cost is spread over all live nodes in proportion to their rows;
-* best first: the nodes of the best known selection carry as much of it as they can, the others the rest.
+* best first: the nodes of the best known selection carry as much of it as they can, the others the
+  rest.
 
 When neither removes a node, a minimum cut over the live nodes gives the optimum at this price. A
 better selection raises the price (Dinkelbach) and the rounds go on inside it: optima are nested.
@@ -105,7 +107,7 @@ def search_affine(
 def _start(
     task: Task, best: Best, price: float, full_s: Any, hint: Any, load: Any, gains: Any, taken: Any
 ) -> None:
-    """Set the price and the bar from the better of the hint and the best selection without sharing."""
+    """Set price and bar from the better of the hint and the best selection without sharing."""
     everything = np.ones(hint.size, np.bool_)
     seconds = full_s + task.node_s
     seconds[0] += task.fixed_s
@@ -187,7 +189,7 @@ def _prune(
     taken: Any,
     counts: Any,
 ) -> bool:
-    """Share, bound and remove until nothing goes; return whether the best selection is proved best."""
+    """Share, bound and remove until nothing goes; return whether that proves the best selection."""
     seconds = np.empty(live.size)
     through = np.empty(live.size)
     lanes = np.empty(LANES)
@@ -250,7 +252,7 @@ def _charge_evenly(
 def _charge_best_first(
     task: Task, best: Best, live: Any, load: Any, unit: Any, lanes: Any, seconds: Any
 ) -> None:
-    """Write what each live node costs when the best selection pays first and the others the rest."""
+    """Write what each live node costs when the best selection pays first, the others the rest."""
     weight_s = task.rows.weight_s
     first = np.zeros(weight_s.size)
     for v in range(live.size):

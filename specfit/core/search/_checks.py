@@ -14,7 +14,7 @@ STRAIGHT = 1e-13
 
 @kernel
 def check_tree(parents: Any, path_probs: Any) -> tuple[int, int]:
-    """Return the first fault of a tree, int32[N] and float64[N], and its node; 0, 0 if there is none."""
+    """Return the first fault of a tree, int32[N] and float64[N], and its node; 0, 0 if none."""
     if parents.size == 0 or parents[0] != -1:
         return BAD_ROOT, 0
     for v in range(parents.size):

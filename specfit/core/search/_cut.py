@@ -1,8 +1,8 @@
 """The exact step: one minimum cut over the nodes that no bound could decide. Private kernels.
 
 The cut is the maximum-weight closure of the live nodes. A column that fits under its cap is part of
-each node's own price and has no vertex. Columns that every owner fills alone (0/1 coverage) and that
-have the same owners are one vertex.
+each node's own price and has no vertex. Columns that every owner fills alone (0/1 coverage) and
+that have the same owners are one vertex.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def closure(
         return
     kinds, num_entries = _classify(rows, vertex, base, load)
     group, num_groups = _merge(rows, vertex, num_vertices, kinds)
-    network = new_network(num_vertices + num_groups + 2, 2 * num_vertices + num_groups + num_entries)
     source = num_vertices + num_groups
+    network = new_network(source + 2, 2 * num_vertices + num_groups + num_entries)
     _connect_nodes(network, parents, profits, node_s, vertex, price, margin, rows, kinds, source)
     _connect_columns(network, vertex, num_vertices, price, rows, base, kinds, group, source + 1)
     side = saturate(network, source, source + 1)
@@ -117,7 +117,7 @@ def _merge(rows: Rows, vertex: Any, num_vertices: int, kinds: Any) -> tuple[Any,
 
 @kernel
 def _same_rows(keys: Any) -> tuple[Any, int]:
-    """Number the rows of uint64[n, words] so that equal rows, and only they, have one number."""
+    """Give equal rows of uint64[n, words], and only them, one number; return it and how many."""
     numbers = np.empty(keys.shape[0], np.int32)
     table_size = 2
     while table_size < 2 * keys.shape[0]:
@@ -195,7 +195,7 @@ def _connect_columns(
     group: Any,
     sink: int,
 ) -> None:
-    """Add an arc from each owner to each group of binding columns, and one from each group to the sink."""
+    """Add an arc from each owner to its groups of binding columns, and from those to the sink."""
     num_groups = sink - 1 - num_vertices
     costs = np.zeros(num_groups)
     last_owner = np.full(num_groups, -1, np.int64)

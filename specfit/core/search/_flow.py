@@ -1,7 +1,8 @@
 """Maximum flow by Dinic's method on flat arrays. Private kernels.
 
-Convention. Arc a runs ``from head[a ^ 1] to head[a]`` with residual capacity ``room[a]``; arcs a and
-``a ^ 1`` are each other's reverse. ``arcs_at[u]`` starts the list of u's arcs, ``next_arc`` links it.
+Convention. Arc a runs ``from head[a ^ 1] to head[a]`` with residual capacity ``room[a]``; arcs a
+and ``a ^ 1`` are each other's reverse. ``arcs_at[u]`` starts the list of u's arcs, ``next_arc``
+links it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def add_arc(network: Network, tail: int, head: int, capacity: float) -> None:
 
 @kernel
 def saturate(network: Network, source: int, sink: int) -> Any:
-    """Push a maximum flow; return int32[vertices], >= 0 on the source side of the smallest minimum cut."""
+    """Push a maximum flow; return int32[vertices], >= 0 on the smallest source side of a cut."""
     levels = np.empty(network.arcs_at.size, np.int32)
     queue = np.empty(network.arcs_at.size, np.int32)
     current = np.empty(network.arcs_at.size, np.int32)

@@ -1,7 +1,7 @@
 """The best closed subtree of every size, when every node has its own price. Private kernels.
 
-A node that is left out takes its branch with it, so in depth-first order the best gain from position
-i on with n nodes is that of taking i (and going on at i + 1) or of skipping its branch.
+A node that is left out takes its branch with it, so in depth-first order the best gain from
+position i on with n nodes is that of taking i (and going on at i + 1) or of skipping its branch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from specfit.core.search._jit import kernel
 
 @kernel
 def depth_first(parents: Any) -> tuple[Any, Any]:
-    """Return the nodes in depth-first order, children by ascending index, and the size of each branch."""
+    """Return the nodes depth first, children by ascending index, and the size of each branch."""
     n = parents.size
     sizes = np.ones(n, np.int64)
     for v in range(n - 1, 0, -1):

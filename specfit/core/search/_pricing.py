@@ -31,7 +31,7 @@ def price_probs(
     weight_s: Any,  # float64[C]
     full_s: Any,  # float64[capacity], out: seconds of the row at full weight
     totals: Any,  # float64[C], in and out: sum of all rows
-) -> int:
+) -> Any:
     """Append one dense row a new node; return the flat index of a value outside [0, 1], or -1."""
     num_columns = weight_s.size
     lanes = np.zeros(LANES)
@@ -81,7 +81,7 @@ def price_routing(
     cols: Any,  # int32[enough]
     full_s: Any,  # float64[capacity]
     totals: Any,  # float64[L*E]
-) -> int:
+) -> Any:
     """Append one sparse row a new node: the experts that no node on its path needs already.
 
     Returns the number of columns so far, or ``-1 - i`` when flat entry i is no expert id.

@@ -18,7 +18,7 @@ import numpy as np
 from specfit.core.search._jit import kernel
 
 LANES = 64
-"""Partial sums of a dense dot product: fixed, so that the order of additions is the same everywhere."""
+"""Partial sums of a dense product: fixed, so that additions have one order everywhere."""
 
 
 class Rows(NamedTuple):
@@ -45,7 +45,7 @@ def add_row(rows: Rows, node: int, load: Any, sign: float) -> None:
 
 @kernel
 def charge(rows: Rows, node: int, unit: Any, lanes: Any) -> float:
-    """Return the sum over columns of ``r_node(c) * unit[c]``; `lanes` is float64[LANES] of scratch."""
+    """Return the sum over columns of ``r_node(c) * unit[c]``; `lanes` is float64[LANES] scratch."""
     num_columns = rows.weight_s.size
     total = 0.0
     if rows.cols.size == 0:
@@ -97,8 +97,8 @@ def share_units(weight_s: Any, base: Any, load: Any, unit: Any) -> bool:
     """Write the seconds that one unit of each column is charged when all of `load` shares its cost.
 
     A column whose load fits under its cap charges full weight. One over its cap charges
-    ``weight_s * (1 - base) / (load - base)``: whoever is selected, the charges of the selected nodes
-    then never exceed what the column costs beyond the root's part.
+    ``weight_s * (1 - base) / (load - base)``: whoever is selected, the charges of the selected
+    nodes then never exceed what the column costs beyond the root's part.
 
     Returns whether any column is over its cap.
     """

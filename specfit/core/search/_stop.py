@@ -1,8 +1,8 @@
 """Would more levels pay? The selection search over a tree with phantom chains. Private kernels.
 
-A chain of j phantoms hangs under every node that may still be expanded. A phantom needs no expert, so
-a chain is no set of nodes but a bonus for its parent v: the sum over its steps i of
-``max(0, path_probs[v] * growth[1] * ... * growth[i] - price * node_s)``.
+A chain of j phantoms hangs under every node that may still be expanded. A phantom needs no expert,
+so a chain is no set of nodes but a bonus for its parent v: the sum over its steps i of ``max(0,
+path_probs[v] * growth[1] * ... * growth[i] - price * node_s)``.
 """
 
 from __future__ import annotations

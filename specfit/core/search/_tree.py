@@ -1,7 +1,8 @@
 """Best closed subtree when every node has its own price: the tree pass behind every bound.
 
 Convention. Node v brings ``profits[v]`` expected tokens and costs ``seconds[v]``; node 0 is always
-taken. ``live`` marks the nodes still in question (with a node, its parent is live). Private kernels.
+taken. ``live`` marks the nodes still in question (with a node, its parent is live). Private
+kernels.
 """
 
 from __future__ import annotations

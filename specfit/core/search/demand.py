@@ -4,9 +4,10 @@ Expert (l, e) is used with probability ``min(1, sum of r_v(l, e) over the select
 
     r_v(l, e) = p_v(l, e) * product over the ancestors u of v of (1 - p_u(l, e))
 
-and ``p_v(l, e)`` is the predicted probability that node v is routed to it. The ancestors of a selected
-node are selected too, so ``r_v`` does not depend on the selection. This is exact for chains and for
-hard sets (p of 0 or 1), and for trees an upper bound on the expected union under independence.
+and ``p_v(l, e)`` is the predicted probability that node v is routed to it. The ancestors of a
+selected node are selected too, so ``r_v`` does not depend on the selection. This is exact for
+chains and for hard sets (p of 0 or 1), and for trees an upper bound on the expected union under
+independence.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ class Demand:
     weight_s : float64[C]
         Seconds that the expert costs once.
     factors : float32[N]
-        ``1 - discount * path probability``, the part of a node's demand that is charged; the root's is 1.
+        ``1 - discount * path probability``, the part of a node's demand that is charged; the root's
+        is 1.
     indptr, cols, vals : int64[N+1], int32[entries], float32[entries]
-        Row v lists ``r_v(c) * factors[v]``. A dense demand has no `cols`; its `vals` are float32[N*C].
+        Row v lists ``r_v(c) * factors[v]``. A dense demand has no `cols`; its `vals` are
+        float32[N*C].
     full_s : float64[N]
         Seconds of each row if nobody shares with it.
     totals : float64[C]
@@ -82,7 +85,7 @@ class Demand:
         return matrix
 
     def activation(self, mask: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the probability that a selection uses each expert, float64[L, E], without discount.
+        """Return the probability that a selection uses each expert, float64[L, E], undiscounted.
 
         Experts without weight were not priced and read 0.
         """

@@ -16,7 +16,7 @@ def exact(problem: SearchProblem, *, price: Price = "cycle") -> SearchResult:
     Maximises ``A(S) / T(S)`` for ``price="cycle"``, ``A(S) - price * T(S)`` for a number, over all
     selections S, with A the sum of `path_probs` and
 
-        T(S) = draft_s[levels] + tau_s[|S|] + sum over experts of weight_s * min(1, sum of r_v, v in S)
+        T(S) = draft_s[levels] + tau_s[|S|] + sum over experts of weight_s * min(1, sum of r_v)
 
     Parameters
     ----------
@@ -37,8 +37,8 @@ def exact(problem: SearchProblem, *, price: Price = "cycle") -> SearchResult:
 
     Notes
     -----
-    Polynomial: rounds of bounds, then if need be one minimum cut a price. The answer is exact for the
-    given demand, costs and probabilities; they are models.
+    Polynomial: rounds of bounds, then if need be one minimum cut a price. The answer is exact for
+    the given demand, costs and probabilities; they are models.
 
     Examples
     --------

@@ -17,8 +17,8 @@ from specfit.core.search.stop import StopDecision, should_draft
 class LevelSearch:
     """Searches a draft tree that grows; one object serves many cycles and keeps its memory.
 
-    Call `start` once a cycle, then `add_level` with the root alone, then once a drafted level; `best`
-    and `should_draft` answer for the tree so far.
+    Call `start` once a cycle, then `add_level` with the root alone, then once a drafted level;
+    `best` and `should_draft` answer for the tree so far.
 
     Parameters
     ----------

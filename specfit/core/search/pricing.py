@@ -23,8 +23,8 @@ class ProbPricer:
     ----------
     discount : float
         Part of a node's demand that is forgiven where the node is sure to be accepted, 0 to 1: an
-        expert that the likely path needs next cycle anyway is not an extra cost now. Node v is charged
-        ``1 - discount * P(v)`` of its demand, the root all of its.
+        expert that the likely path needs next cycle anyway is not an extra cost now. Node v is
+        charged ``1 - discount * P(v)`` of its demand, the root all of its.
     """
 
     def __init__(self, discount: float = 0.0) -> None:
@@ -37,7 +37,7 @@ class ProbPricer:
         self._factors = np.zeros(0, np.float32)
 
     def start(self, weight_s: NDArray[np.float64]) -> None:
-        """Begin a cycle with the weights float64[L, E] in seconds; only weights above 0 are priced."""
+        """Begin a cycle with the weights float64[L, E], seconds; only those above 0 are priced."""
         self._shape = (weight_s.shape[0], weight_s.shape[1])
         flat = np.array(weight_s, np.float64).reshape(-1)
         experts = np.flatnonzero(flat)
@@ -168,9 +168,9 @@ class RoutingPricer:
             )
         self._reserve(count, int(self._indptr[first]) + routing.size)
         found = _pricing.price_routing(
-            _narrow(routing), np.array(parents, np.int32), first, self._expert_s, self._shape[1], self._column_of,
-            self._expert_of, self._num_columns, self._covered, self._indptr, self._cols,
-            self._full_s, self._totals,
+            _narrow(routing), np.array(parents, np.int32), first, self._expert_s, self._shape[1],
+            self._column_of, self._expert_of, self._num_columns, self._covered, self._indptr,
+            self._cols, self._full_s, self._totals,
         )  # fmt: skip
         if found < 0:
             where = [int(i) for i in np.unravel_index(-1 - found, routing.shape)]
@@ -199,9 +199,7 @@ class RoutingPricer:
             self._indptr = np.concatenate([self._indptr, np.zeros(grow, np.int64)])
             self._full_s = np.concatenate([self._full_s, np.zeros(grow)])
         if entries > len(self._cols):
-            self._cols = np.concatenate(
-                [self._cols, np.zeros(entries - len(self._cols), np.int32)]
-            )
+            self._cols = np.concatenate([self._cols, np.zeros(entries - len(self._cols), np.int32)])
 
 
 def _narrow(routing: NDArray[np.integer[Any]]) -> NDArray[np.int16]:

@@ -15,7 +15,7 @@ from specfit.core.search import _checks
 from specfit.core.search.demand import Demand
 
 Price = float | Literal["cycle"]
-"""``"cycle"`` maximises tokens per second of the cycle; a number, tokens a second, maximises A - price * T."""
+"""``"cycle"`` maximises A / T; a number, in tokens a second, maximises A - price * T."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class SearchProblem:
 
     @cached_property
     def tau_s(self) -> NDArray[np.float64]:
-        """The part of ``terms.tau_s`` that selections of this tree can reach, its 0 entry included."""
+        """The part of ``terms.tau_s`` that selections of this tree can reach, from 0 nodes on."""
         return self.terms.tau_s[: len(self) + 1].copy()
 
     @property

@@ -40,10 +40,11 @@ def should_draft(
 ) -> StopDecision:
     """Decide whether to draft another level.
 
-    For each j up to the levels left, a chain of j phantom nodes hangs under every node that may still
-    be expanded; its i-th node has path probability ``P(v) * growth[0] * ... * growth[i - 1]`` and needs
-    no new expert. Drafting goes on if for some j the best selection of that tree, with the drafting time
-    of j more levels, beats `best`: the time already drafted is spent, so only the current depth counts.
+    For each j up to the levels left, a chain of j phantom nodes hangs under every node that may
+    still be expanded; its i-th node has path probability ``P(v) * growth[0] * ... * growth[i - 1]``
+    and needs no new expert. Drafting goes on if for some j the best selection of that tree, with
+    the drafting time of j more levels, beats `best`: the time already drafted is spent, so only the
+    current depth counts.
 
     Parameters
     ----------
@@ -52,18 +53,19 @@ def should_draft(
     best : SearchResult
         Answer of the search on `problem`; its price is used.
     growth : float64[J] or float64[N, J]
-        For the practical rule, the calibrated probability that one of the children drawn at that step
-        is the target's token, for all nodes or by the node that the chain hangs under. All 1 gives a
-        certificate: if it says stop, no real continuation of up to J levels can win, provided that
-        costs grow with the selection, sibling probabilities sum to at most 1, and later levels change
-        neither the probabilities nor the demand of drafted nodes.
+        For the practical rule, the calibrated probability that one of the children drawn at that
+        step is the target's token, for all nodes or by the node that the chain hangs under. All 1
+        gives a certificate: if it says stop, no real continuation of up to J levels can win,
+        provided that costs grow with the selection, sibling probabilities sum to at most 1, and
+        later levels change neither the probabilities nor the demand of drafted nodes.
     expandable : bool[N]
         Nodes that the drafter may still give children.
 
     Raises
     ------
     InvalidInputError
-        A shape does not fit, a probability is not one, or ``draft_s`` has no entry for J more levels.
+        A shape does not fit, a probability is not one, or ``draft_s`` has no entry for J more
+        levels.
     UnsupportedCostError
         ``tau_s`` is no straight line.
     """

@@ -181,7 +181,8 @@ class ProfileCost(CostModel):
     def terms(self, residency: Residency, context_len: int) -> CostTerms:
         """See `CostModel.terms`. The context length does not enter this model."""
         draft_s, tau_s = self._tables
-        weight_s = np.where(residency.mask, self.profile.resident_expert_s, self.profile.copy_s)
+        copy_s = np.where(residency.mask, 0.0, self.profile.copy_s)
+        weight_s = copy_s + self.profile.resident_expert_s
         return CostTerms(draft_s, tau_s, weight_s)
 
     @cached_property

@@ -29,7 +29,7 @@ class HardwareProfile:
     verify_fixed_s, verify_node_s : float
         Seconds of a pass with every expert resident: ``verify_fixed_s + verify_node_s * nodes``.
     resident_expert_s : float
-        Seconds that one more activated resident expert adds.
+        Seconds that one more activated expert adds to the pass once it is on the device.
     copy_latency_s : float
         Seconds that each copy takes whatever its size.
     h2d_bandwidth_bytes_per_s : float

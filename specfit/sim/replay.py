@@ -258,7 +258,7 @@ class ReplayBackend(Backend):
         compute_s = (
             profile.verify_fixed_s
             + profile.verify_node_s * len(nodes)
-            + profile.resident_expert_s * int(counts.num_hits.sum())
+            + profile.resident_expert_s * int((counts.num_hits + counts.num_misses).sum())
         )
         self._now_s += stall_s + compute_s
         return Verification(

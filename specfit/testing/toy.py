@@ -244,7 +244,7 @@ class ToyBackend(Backend):
         compute_s = (
             self.profile.verify_fixed_s
             + self.profile.verify_node_s * len(routing)
-            + self.profile.resident_expert_s * num_hits
+            + self.profile.resident_expert_s * (num_hits + num_misses)
         )
         self._now_s += stall_s + compute_s
         return counts[0], counts[1], counts[2], stall_s, compute_s

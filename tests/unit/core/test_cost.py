@@ -68,7 +68,7 @@ def test_a_profile_charges_copies_reads_nodes_and_levels() -> None:
     )
     assert cost.draft_s == pytest.approx(1e-3 + 5e-4)
     assert cost.compute_s == pytest.approx(1e-2 + 3 * 2e-4 + 1e-4)
-    assert cost.stall_s == cost.h2d_s == pytest.approx(1.5e-3)
+    assert cost.stall_s == cost.h2d_s == pytest.approx(1.5 * (1e-3 + 1e-4))
 
 
 def test_a_profiles_terms_are_affine() -> None:
@@ -77,7 +77,7 @@ def test_a_profiles_terms_are_affine() -> None:
     assert drawn.is_affine
     assert drawn.node_s == pytest.approx(profile.verify_node_s)
     assert drawn.fixed_s == pytest.approx(profile.verify_fixed_s)
-    assert (drawn.weight_s == profile.copy_s).all()
+    assert (drawn.weight_s == profile.copy_s + profile.resident_expert_s).all()
 
 
 @pytest.mark.parametrize(("num_nodes", "levels"), [(1025, 0), (0, 0), (1, 33)])

@@ -32,15 +32,17 @@ def test_a_node_needs_first_only_what_no_ancestor_needs():
 def test_a_shared_expert_costs_nobody_and_an_own_one_its_copy():
     cycle = cycle_of([-1, 0, 0, 0], [0, 1, 1, 2])
     seconds = marginal_expert_s(cycle, Selection.from_nodes(cycle.tree, (0, 1, 2, 3)))
-    copy_s = example_profile().copy_s
-    assert seconds == pytest.approx([copy_s, 0.0, 0.0, copy_s])
+    profile = example_profile()
+    missing_s = profile.copy_s + profile.resident_expert_s
+    assert seconds == pytest.approx([missing_s, 0.0, 0.0, missing_s])
 
 
 def test_a_node_left_out_is_priced_with_its_ancestors_taken_along():
     cycle = cycle_of([-1, 0, 1], [0, 1, 2], resident=(1,))
     seconds = marginal_expert_s(cycle, Selection.root_only(cycle.tree))
     profile = example_profile()
-    assert seconds == pytest.approx([profile.copy_s, profile.resident_expert_s, profile.copy_s])
+    missing_s = profile.copy_s + profile.resident_expert_s
+    assert seconds == pytest.approx([missing_s, profile.resident_expert_s, missing_s])
 
 
 def test_what_the_nodes_of_a_chain_add_is_what_the_chain_costs():

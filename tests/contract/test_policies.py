@@ -1,0 +1,18 @@
+"""Every shipped policy keeps the policy contract."""
+
+from __future__ import annotations
+
+from specfit.policies import Autoregressive, Eagle3, SpecFit
+from specfit.testing.policy_contract import PolicyContract
+
+
+class TestAutoregressive(PolicyContract):
+    make = staticmethod(Autoregressive)
+
+
+class TestEagle3(PolicyContract):
+    make = staticmethod(lambda: Eagle3(depth=4, top_k=3, max_nodes=16))
+
+
+class TestSpecFit(PolicyContract):
+    make = staticmethod(SpecFit)

@@ -1,4 +1,4 @@
-"""Numba kernel of the acceptance curves.
+"""Numba kernels of the acceptance curves.
 
 Calling convention: flat arrays in, results into an array passed in; no validation.
 """
@@ -14,6 +14,15 @@ NUM_FEATURES = 4
 """Constant, log q, log(1 - q), entropy in nats of the drafter's distribution at the parent."""
 
 _LOG_FLOOR = -20.0
+
+
+@kernel
+def write_features(
+    log_probs: NDArray[np.float32], entropies: NDArray[np.float32], out: NDArray[np.float64]
+) -> None:
+    """Write the features of n nodes into out [n, 4]."""
+    for node in range(len(log_probs)):
+        features(log_probs[node], entropies[node], out[node])
 
 
 @kernel

@@ -1,0 +1,1 @@
+"""Fits the inputs of selection from recorded routing and acceptance, on plain arrays."""

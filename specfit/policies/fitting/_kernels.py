@@ -1,0 +1,123 @@
+"""Numba kernels of the expert table's fit.
+
+Calling convention: flat arrays in, sums added to arrays passed in; no validation. n nodes; L, E, K
+as everywhere; S depth slots, B age buckets, R rows of the parent table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core._jit import kernel
+from specfit.policies.predictors._kernels import scale_to_total
+
+NEVER_SEEN = -(1 << 40)
+_FLOOR = 1e-6
+
+
+@kernel
+def age_buckets(
+    routing: NDArray[np.int16],
+    texts: NDArray[np.int32],
+    edges: NDArray[np.int64],
+    out: NDArray[np.uint8],
+) -> None:
+    """Write into out [T, L, E] the age bucket of each expert before each token of the stream.
+
+    routing [T, L, K] is the committed texts' one after another, texts [T] says whose each token is.
+    """
+    num_layers, num_experts = out.shape[1], out.shape[2]
+    last = np.full((num_layers, num_experts), NEVER_SEEN, np.int64)
+    for t in range(len(routing)):
+        if t == 0 or texts[t] != texts[t - 1]:
+            last[:] = NEVER_SEEN
+        for layer in range(num_layers):
+            for expert in range(num_experts):
+                age, bucket = t - 1 - last[layer, expert], 0
+                while bucket < len(edges) and age > edges[bucket]:
+                    bucket += 1
+                out[t, layer, expert] = bucket
+            for k in range(routing.shape[2]):
+                last[layer, routing[t, layer, k]] = t
+
+
+@kernel
+def base_logits(
+    counts: NDArray[np.float32],
+    totals: NDArray[np.float32],
+    unigram: NDArray[np.float64],
+    kappas: NDArray[np.float64],
+    tokens: NDArray[np.int64],
+    needed: NDArray[np.bool_],
+    leave_out: float,
+    out: NDArray[np.float32],
+) -> None:
+    """Write into out [n, L, E] the log odds of each node's shrunk token frequencies.
+
+    counts [V, L, E] and totals [V] are the tokens' counts, unigram [L, E] the back-off with weight
+    kappas [L]. With leave_out = 1 a node's own routing, needed [n, L, E], is taken out first.
+    """
+    for i in range(len(tokens)):
+        token = tokens[i]
+        for layer in range(out.shape[1]):
+            weight = totals[token] - leave_out + kappas[layer]
+            for e in range(out.shape[2]):
+                count = counts[token, layer, e] - leave_out * needed[i, layer, e]
+                prob = (count + kappas[layer] * unigram[layer, e]) / weight
+                prob = min(max(prob, _FLOOR), 1.0 - _FLOOR)
+                out[i, layer, e] = np.log(prob / (1.0 - prob))
+
+
+@kernel
+def add_scores(
+    base: NDArray[np.float32],
+    parent_rows: NDArray[np.int64],
+    effects: NDArray[np.float64],
+    slots: NDArray[np.int32],
+    buckets: NDArray[np.uint8],
+    roots: NDArray[np.int64],
+    age_logits: NDArray[np.float64],
+    slopes: NDArray[np.float64],
+    needed: NDArray[np.bool_],
+    total: float,
+    effect_sums: NDArray[np.float64],
+    age_sums: NDArray[np.float64],
+    slope_sums: NDArray[np.float64],
+) -> float:
+    """Add the log likelihood's derivatives at the current parameters; return minus its value.
+
+    A node's log odds are slopes[0, l] base + slopes[1, l] effects[parent row] + age_logits[slot,
+    bucket], then scaled to sum to `total`. effect_sums [2, R, L, E], age_sums [2, S, L, B] and
+    slope_sums [2, 2, L] gain the gradient at index 0 and the curvature at index 1.
+    """
+    num_nodes, num_layers, num_experts = base.shape
+    odds = np.empty(num_experts, np.float32)
+    probs = np.empty(num_experts, np.float32)
+    loss = 0.0
+    for i in range(num_nodes):
+        row, slot = parent_rows[i], slots[i]
+        for layer in range(num_layers):
+            bucket = buckets[roots[i], layer]
+            for e in range(num_experts):
+                logit = slopes[0, layer] * base[i, layer, e]
+                logit += slopes[1, layer] * effects[row, layer, e]
+                logit += age_logits[slot, layer, bucket[e]]
+                odds[e] = np.exp(min(max(logit, -30.0), 30.0))
+            scale_to_total(odds, np.float32(total), probs)
+            for e in range(num_experts):
+                prob = min(max(float(probs[e]), _FLOOR), 1.0 - _FLOOR)
+                is_needed = needed[i, layer, e]
+                miss = (1.0 if is_needed else 0.0) - prob
+                curve = prob * (1.0 - prob)
+                loss -= np.log(prob if is_needed else 1.0 - prob)
+                effect, x = effects[row, layer, e], float(base[i, layer, e])
+                effect_sums[0, row, layer, e] += miss
+                effect_sums[1, row, layer, e] += curve
+                age_sums[0, slot, layer, bucket[e]] += miss
+                age_sums[1, slot, layer, bucket[e]] += curve
+                slope_sums[0, 0, layer] += miss * x
+                slope_sums[1, 0, layer] += curve * x * x
+                slope_sums[0, 1, layer] += miss * effect
+                slope_sums[1, 1, layer] += curve * effect * effect
+    return loss

@@ -1,0 +1,146 @@
+"""Fits acceptance curves: a logistic curve a depth and sibling rank, shrunk towards pooled ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.errors import InvalidInputError
+from specfit.policies.acceptance._kernels import NUM_FEATURES, write_features
+from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
+
+NUM_DEPTHS = 8
+NUM_RANKS = 10
+CELL_PENALTY = 40.0
+"""Pull of a cell's coefficients to the pooled ones, in units of a node of unit curvature."""
+
+_RIDGE = 1e-2
+_NEWTON_STEPS = 25
+
+
+@dataclass(frozen=True, eq=False)
+class AcceptanceSample:
+    """Drafted nodes whose parents lie on the true path, and whether the target took them.
+
+    Parameters
+    ----------
+    depths, ranks : int32[n]
+        Depth (from 1) and sibling rank (from 0).
+    log_probs, entropies : float32[n]
+        The drafter's, as in `DraftTree`.
+    accepted : bool[n]
+        Whether the node's token is the target's.
+    """
+
+    depths: NDArray[np.int32]
+    ranks: NDArray[np.int32]
+    log_probs: NDArray[np.float32]
+    entropies: NDArray[np.float32]
+    accepted: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        sizes = {
+            len(a) for a in (self.depths, self.ranks, self.log_probs, self.entropies, self.accepted)
+        }
+        if len(sizes) != 1:
+            raise InvalidInputError(
+                f"an acceptance sample needs one value a node in every array; got {sizes}."
+            )
+        if len(self.depths) and self.depths.min() < 1:
+            raise InvalidInputError("a drafted node's depth is 1 or more; the root is not drafted.")
+
+
+def fit_acceptance_curves(
+    samples: Mapping[float, AcceptanceSample], fitted_on: str
+) -> AcceptanceCurves:
+    """Return the curves fitted on one sample a temperature of the target.
+
+    Parameters
+    ----------
+    samples : mapping of float to AcceptanceSample
+        By temperature; 0 is greedy.
+    fitted_on : str
+        Fingerprint of the target and the head.
+    """
+    temperatures = sorted(samples)
+    return AcceptanceCurves(
+        fitted_on=fitted_on,
+        temperatures=np.array(temperatures, np.float64),
+        weights=np.stack([_fit_weights(samples[t]) for t in temperatures]),
+        continuations=np.stack([_continuations(samples[t]) for t in temperatures]),
+    )
+
+
+def _fit_weights(sample: AcceptanceSample) -> NDArray[np.float64]:
+    """Return the coefficients of each depth and rank, float64[D, R, 4].
+
+    All nodes give the common curve; each rank's is pulled to it, each cell's to its rank's.
+    """
+    x = np.empty((len(sample.depths), NUM_FEATURES))
+    write_features(sample.log_probs, sample.entropies, x)
+    y = sample.accepted.astype(np.float64)
+    depths = np.minimum(sample.depths, NUM_DEPTHS) - 1
+    ranks = np.minimum(sample.ranks, NUM_RANKS - 1)
+    common = _logistic(x, y, np.zeros(NUM_FEATURES), _RIDGE)
+    weights = np.empty((NUM_DEPTHS, NUM_RANKS, NUM_FEATURES))
+    for rank in range(NUM_RANKS):
+        of_rank = ranks == rank
+        pooled = _logistic(x[of_rank], y[of_rank], common, CELL_PENALTY)
+        for depth in range(NUM_DEPTHS):
+            cell = of_rank & (depths == depth)
+            weights[depth, rank] = _logistic(x[cell], y[cell], pooled, CELL_PENALTY)
+    return weights
+
+
+def _logistic(
+    x: NDArray[np.float64], y: NDArray[np.float64], prior: NDArray[np.float64], penalty: float
+) -> NDArray[np.float64]:
+    """Return logistic coefficients that are pulled to `prior`; Newton's method with halving."""
+    weights, loss = prior.copy(), _logistic_loss(x, y, prior, prior, penalty)
+    for _ in range(_NEWTON_STEPS):
+        probs = 1.0 / (1.0 + np.exp(-(x @ weights)))
+        gradient = x.T @ (probs - y) + penalty * (weights - prior)
+        curvature = (x * (probs * (1.0 - probs))[:, None]).T @ x + penalty * np.eye(len(prior))
+        step = np.linalg.solve(curvature, gradient)
+        size = 1.0
+        while (found := _logistic_loss(x, y, weights - size * step, prior, penalty)) > loss:
+            size /= 2
+            if size < 1e-6:
+                return weights
+        weights = weights - size * step
+        if loss - found < 1e-9 * (1.0 + loss):
+            return weights
+        loss = found
+    return weights
+
+
+def _logistic_loss(
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    prior: NDArray[np.float64],
+    penalty: float,
+) -> float:
+    scores = x @ weights
+    misfit = np.logaddexp(0.0, scores).sum() - y @ scores
+    return float(misfit + 0.5 * penalty * ((weights - prior) ** 2).sum())
+
+
+def _continuations(sample: AcceptanceSample) -> NDArray[np.float64]:
+    """Return the share of parents, a depth, with the target's token among the best 1 .. C children.
+
+    Every parent counts once: by its child of rank 0. A depth is pulled to all depths' share.
+    """
+    depths = np.minimum(sample.depths, NUM_DEPTHS) - 1
+    first = sample.ranks == 0
+    parents = np.bincount(depths[first], minlength=NUM_DEPTHS).astype(np.float64)
+    hits = np.zeros((NUM_DEPTHS, NUM_RANKS))
+    ranked = sample.accepted & (sample.ranks < NUM_RANKS)
+    np.add.at(hits, (depths[ranked], sample.ranks[ranked]), 1.0)
+    pooled = hits.sum(axis=0) / max(parents.sum(), 1.0)
+    shares = (hits + CELL_PENALTY * pooled) / (parents + CELL_PENALTY)[:, None]
+    cumulated: NDArray[np.float64] = np.cumsum(shares, axis=1)
+    return np.minimum(cumulated, 1.0)

@@ -1,0 +1,180 @@
+"""Fits the token table: shrunk token counts, then the parent token's effect, then calibration.
+
+The counts and the parent's effect come from one sample, what calibrates them (slopes, age and depth
+corrections) from another one, of other texts, so that what was learnt by heart is not trusted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.experts import ExpertCoverage, ModelGeometry
+from specfit.policies.fitting._kernels import add_scores, age_buckets
+from specfit.policies.fitting.routing_sample import RoutingSample
+from specfit.policies.fitting.token_counts import TokenCounts
+from specfit.policies.predictors.expert_table import NO_PARENT, ExpertTable
+
+AGE_EDGES = (0, 1, 2, 3, 5, 8, 12, 20, 32, 64, 128, 1 << 20)
+"""Largest age of each bucket but the last, which holds the experts never needed."""
+
+NUM_DEPTHS = 7
+"""Depths with an age correction of their own; deeper nodes share the last one."""
+
+PENALTIES = (0.5, 1.0, 2.0)
+"""Penalties tried on the squared effects of parent tokens; the validation sample chooses."""
+
+_EFFECT_STEPS = 5
+_CALIBRATION_STEPS = 12
+
+
+@dataclass(eq=False)
+class _Data:
+    """A sample in the form that the kernel reads: base log odds [n, L, E] and what bends them."""
+
+    base: NDArray[np.float32]
+    parent_rows: NDArray[np.int64]
+    slots: NDArray[np.int32]
+    buckets: NDArray[np.uint8]
+    roots: NDArray[np.int64]
+    needed: NDArray[np.bool_]
+
+
+@dataclass(eq=False)
+class _Model:
+    """Parameters in log odds: effects [R, L, E], ages [S, L, B], slopes [2, L]."""
+
+    effects: NDArray[np.float64]
+    ages: NDArray[np.float64]
+    slopes: NDArray[np.float64]
+
+
+def fit_expert_table(
+    train: RoutingSample, validation: RoutingSample, geometry: ModelGeometry, fitted_on: str
+) -> ExpertTable:
+    """Return the table fitted on `train` and calibrated on `validation`.
+
+    Parameters
+    ----------
+    train, validation : RoutingSample
+        Samples of different texts.
+    geometry : ModelGeometry
+        Shape of the target.
+    fitted_on : str
+        Fingerprint of the target.
+    """
+    needed = ExpertCoverage(train.routing, geometry.num_experts).mask
+    counts = TokenCounts.of(train.tokens, needed, geometry.vocab_size)
+    data = _prepare(train, needed, counts.left_out_logits(train.tokens, needed))
+    held_out = ExpertCoverage(validation.routing, geometry.num_experts).mask
+    calibration = _prepare(validation, held_out, counts.logits(validation.tokens))
+    total = geometry.experts_per_token
+    fits = [_fit_effects(data, geometry, penalty) for penalty in PENALTIES]
+    model = min(fits, key=lambda fit: _scores(calibration, fit, total)[1])
+    _calibrate(calibration, model, total)
+    return _to_table(counts, model, geometry, fitted_on)
+
+
+def _prepare(sample: RoutingSample, needed: NDArray[np.bool_], base: NDArray[np.float32]) -> _Data:
+    buckets = np.empty((len(sample.stream), *needed.shape[1:]), np.uint8)
+    age_buckets(sample.stream, sample.texts, np.array(AGE_EDGES), buckets)
+    return _Data(
+        base=base,
+        parent_rows=np.where(sample.parent_tokens == NO_PARENT, 0, sample.parent_tokens + 1),
+        slots=np.minimum(sample.depths, NUM_DEPTHS - 1).astype(np.int32),
+        buckets=buckets,
+        roots=sample.roots,
+        needed=needed,
+    )
+
+
+def _fit_effects(data: _Data, geometry: ModelGeometry, penalty: float) -> _Model:
+    """Fit the parent tokens' effects, pulled to 0 by `penalty`, and the ages' along with them."""
+    shape = (geometry.num_layers, geometry.num_experts)
+    model = _Model(
+        effects=np.zeros((geometry.vocab_size + 1, *shape)),  # row 0: no parent, no effect
+        ages=np.zeros((NUM_DEPTHS, geometry.num_layers, len(AGE_EDGES) + 1)),
+        slopes=np.ones((2, geometry.num_layers)),
+    )
+    for _ in range(_EFFECT_STEPS):
+        sums, _loss = _scores(data, model, geometry.experts_per_token)
+        gradient = sums.effects[0] - penalty * model.effects
+        model.effects += _step(gradient, sums.effects[1] + penalty)
+        model.effects[0] = 0.0
+        model.ages += _step(sums.ages[0], sums.ages[1] + 1.0)
+    return model
+
+
+def _calibrate(data: _Data, model: _Model, total: int) -> None:
+    """Fit the slopes and the ages' effects; the parent tokens' effects are held but for theirs."""
+    for _ in range(_CALIBRATION_STEPS):
+        sums, _loss = _scores(data, model, total)
+        model.ages += _step(sums.ages[0], sums.ages[1] + 1.0)
+        model.slopes += 0.5 * _step(sums.slopes[0], sums.slopes[1] + 1.0)
+
+
+def _step(gradient: NDArray[np.float64], curvature: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a Newton step a coordinate, at most 1 long."""
+    return np.clip(gradient / curvature, -1.0, 1.0)
+
+
+def _scores(data: _Data, model: _Model, total: int) -> tuple[_Model, float]:
+    """Return gradient (index 0) and curvature (index 1) of each parameter, and the loss."""
+    sums = _Model(*(np.zeros((2, *a.shape)) for a in (model.effects, model.ages, model.slopes)))
+    loss = add_scores(
+        data.base,
+        data.parent_rows,
+        model.effects,
+        data.slots,
+        data.buckets,
+        data.roots,
+        model.ages,
+        model.slopes,
+        data.needed,
+        float(total),
+        sums.effects,
+        sums.ages,
+        sums.slopes,
+    )
+    return sums, loss
+
+
+def _to_table(
+    counts: TokenCounts, model: _Model, geometry: ModelGeometry, fitted_on: str
+) -> ExpertTable:
+    """Quantise; row 0 of both tables is the back-off, the others are those of the tokens seen."""
+    seen = np.flatnonzero(counts.totals > 0)
+    unigram = np.log(counts.unigram / (1 - counts.unigram))[None]
+    logits = np.concatenate([unigram, counts.logits(seen)])
+    effects = model.slopes[1][:, None] * model.effects
+    parents = np.flatnonzero(np.abs(effects[1:]).max(axis=(1, 2)) > 0)
+    codes, odds_of_code = _quantise(model.slopes[0][:, None] * logits)
+    parent_codes, odds_of_parent_code = _quantise(effects[np.append(0, parents + 1)])
+    return ExpertTable(
+        geometry=geometry,
+        fitted_on=fitted_on,
+        codes=codes,
+        odds_of_code=odds_of_code,
+        row_of_token=_rows_of(seen, geometry.vocab_size),
+        parent_codes=parent_codes,
+        odds_of_parent_code=odds_of_parent_code,
+        parent_row_of_token=_rows_of(parents, geometry.vocab_size),
+        age_edges=np.array(AGE_EDGES, np.int64),
+        age_odds=np.exp(model.ages).astype(np.float32),
+    )
+
+
+def _rows_of(tokens: NDArray[np.intp], vocab_size: int) -> NDArray[np.int32]:
+    rows = np.zeros(vocab_size, np.int32)
+    rows[tokens] = np.arange(1, len(tokens) + 1)
+    return rows
+
+
+def _quantise(logits: NDArray[np.float64]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return codes of 256 evenly spaced log odds, and the odds of each code."""
+    low, high = float(logits.min()), float(logits.max())
+    levels = np.linspace(low, max(high, low + 1e-3), 256)
+    codes = np.rint((logits - low) / (levels[1] - levels[0])).astype(np.uint8)
+    return codes, np.exp(levels).astype(np.float32)

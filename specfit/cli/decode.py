@@ -1,0 +1,103 @@
+"""`specfit decode`: the target's own text, sooner."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from specfit.cli import options
+from specfit.cli.console import print_json, print_note
+
+if TYPE_CHECKING:
+    from specfit.cli.live import Live
+    from specfit.cli.prompts import Prompt
+    from specfit.core.decode import DecodeResult
+    from specfit.core.policy import Policy
+
+
+def decode(
+    model: options.Model = "tiny",
+    head: options.Head = None,
+    policy: options.OnePolicy = "specfit",
+    settings: options.Settings = [],  # noqa: B006 - typer copies
+    cache: options.OneCache = "lru:25%",
+    cost: options.Cost = "profile",
+    profile: options.Profile = None,
+    link: options.Link = None,
+    prompt: options.Text = None,
+    prompts: options.PromptFile = None,
+    max_new_tokens: options.MaxNewTokens = 128,
+    temperature: options.Temperature = 0.0,
+    top_k: options.TopK = 0,
+    top_p: options.TopP = 1.0,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Continue a text with the target's own tokens, whatever the policy: stdout is the text alone.
+
+    Example: specfit decode --cache lru:25% --prompt "Question: What is 3 + 4? Answer:"
+    """
+    from specfit.cli.live import LiveOptions, open_live
+    from specfit.cli.prompts import prompts_from
+    from specfit.cli.specs import policy_from
+    from specfit.core.noise import Sampling
+
+    texts = prompts_from(prompt, prompts)
+    sampling = Sampling(temperature, top_k, top_p, seed)
+    chosen = policy_from(policy, settings)
+    with open_live(LiveOptions(model, head, cache, link, profile, cost, sampling)) as live:
+        for text in texts:
+            result = _decode_one(live, chosen, text, max_new_tokens, is_shown=not as_json)
+            if as_json:
+                print_json([json_row(live, chosen, text, result)])
+            else:
+                print_note(statistics_line(live, result))
+
+
+def _decode_one(
+    live: Live, policy: Policy, prompt: Prompt, max_new_tokens: int, *, is_shown: bool
+) -> DecodeResult:
+    from specfit.cli.textstream import TextDisplay
+
+    display = TextDisplay(live.text, sys.stdout)
+    loop = live.loop(policy, [display] if is_shown else [])
+    try:
+        return loop.run(live.request(prompt.text, max_new_tokens))
+    except KeyboardInterrupt:
+        display.end()
+        raise KeyboardInterrupt(
+            f"the text above is the target's own so far ({display.num_tokens} tokens)"
+        ) from None
+
+
+def statistics_line(live: Live, result: DecodeResult) -> str:
+    """Return one line on how fast a text came and what was copied."""
+    from specfit.sim.metrics import measure
+
+    m = measure([result], live.backend.geometry.expert_bytes)
+    return (
+        f"{len(result.tokens)} tokens ({result.stop_reason}), "
+        f"{m.tokens_per_s:.1f} tokens/s without prefill, "
+        f"{m.committed_per_cycle:.2f} committed and {m.verified_per_cycle:.2f} verified a cycle, "
+        f"{m.copied_per_token:.1f} experts copied a token, hit rate {m.hit_rate:.2f}; "
+        f"cache {live.options.cache}, {live.link_label}"
+    )
+
+
+def json_row(live: Live, policy: Policy, prompt: Prompt, result: DecodeResult) -> dict[str, Any]:
+    """Return everything about one decoded text."""
+    from specfit.cli.manifest import manifest
+    from specfit.report.measures import COUNTS, json_values
+    from specfit.sim.metrics import measure
+
+    m = measure([result], live.backend.geometry.expert_bytes)
+    return {
+        "id": prompt.id,
+        "prompt": prompt.text,
+        "text": live.text(result.tokens),
+        "tokens": list(result.tokens),
+        "stop_reason": result.stop_reason,
+        **json_values(COUNTS, m),
+        "tokens_per_s": m.tokens_per_s,
+        **manifest(policy=policy.to_spec(), **live.specs()),
+    }

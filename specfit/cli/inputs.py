@@ -1,0 +1,64 @@
+"""The fitted inputs of selection that a model ships: experts and acceptance of draft nodes."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specfit.cli.console import print_note
+from specfit.core.errors import CheckpointError, did_you_mean
+
+if TYPE_CHECKING:
+    from specfit.core.experts import ModelGeometry
+    from specfit.core.noise import Sampling
+    from specfit.core.predictor import AcceptanceModel, CoveragePredictor
+    from specfit.sim.trace import TraceMetadata
+
+BUNDLED = Path(__file__).parents[1] / "data"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a selection rests on beside the cost model."""
+
+    predictor: CoveragePredictor
+    acceptance: AcceptanceModel
+
+
+def model_folder(model: str) -> Path:
+    """Return the checkpoint folder of a bundled model's name or of a path.
+
+    Raises
+    ------
+    CheckpointError
+        There is no such model; the message names the nearest.
+    """
+    for folder in (BUNDLED / model, Path(model)):
+        if (folder / "config.json").is_file():
+            return folder
+    bundled = sorted(p.parent.name for p in BUNDLED.glob("*/config.json"))
+    raise CheckpointError(
+        f"no model '{model}': it must be a folder with a config.json, or bundled "
+        f"({', '.join(bundled) or 'none is'}).{did_you_mean(model, bundled)}"
+    )
+
+
+def inputs_of_model(folder: Path, geometry: ModelGeometry, sampling: Sampling) -> Inputs:
+    """Return the inputs in a model folder and say on stderr where a model ships none."""
+    from specfit.policies.inputs import UnfittedInputsWarning, load_inputs
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UnfittedInputsWarning)
+        predictor, acceptance = load_inputs(folder, geometry, sampling)
+    for warning in caught:
+        print_note(f"warning: {warning.message}")
+    return Inputs(predictor, acceptance)
+
+
+def inputs_of_trace(metadata: TraceMetadata, model: str | None) -> Inputs:
+    """Return the inputs of the named model, or of the one that the trace was recorded with."""
+    recorded = metadata.specs.get("model", metadata.model)
+    folder = model_folder(model or str(recorded))
+    return inputs_of_model(folder, metadata.geometry, metadata.sampling)

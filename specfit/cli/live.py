@@ -1,0 +1,187 @@
+"""Live decoding as the options describe it: backend, link, hardware profile, inputs, cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specfit.cli.console import progress
+from specfit.cli.inputs import Inputs, inputs_of_model, model_folder
+from specfit.cli.specs import LinkSpec, cost_from, link_from, profile_from
+from specfit.core.backend import Request
+from specfit.core.decode import DecodeLoop, Observer
+from specfit.core.errors import InvalidInputError
+from specfit.core.noise import Sampling
+
+if TYPE_CHECKING:
+    from specfit.backends.torch_backend import TorchBackend
+    from specfit.core.cost import CostModel
+    from specfit.core.policy import Policy
+    from specfit.core.profile import HardwareProfile
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """What the command line says about live decoding.
+
+    Parameters
+    ----------
+    model : str
+        Bundled model or checkpoint folder.
+    head : Path, optional
+        Folder of the draft head; by default that of the model.
+    cache, cost : str
+        Specs.
+    link : str, optional
+        Spec; by default the profile's emulated link, and none without a profile.
+    profile : str, optional
+        Name or file of a hardware profile; without one the machine is measured.
+    sampling : Sampling
+        How the target's tokens are drawn.
+    """
+
+    model: str
+    head: Path | None
+    cache: str
+    link: str | None
+    profile: str | None
+    cost: str
+    sampling: Sampling
+
+
+@dataclass(frozen=True, eq=False)
+class Live:
+    """Everything that decoding needs but the policy."""
+
+    options: LiveOptions
+    backend: TorchBackend
+    profile: HardwareProfile
+    inputs: Inputs
+    cost: CostModel
+
+    def request(self, prompt: str, max_new_tokens: int) -> Request:
+        """Return the request to continue a text, ended by the model's own stop tokens.
+
+        Raises
+        ------
+        InvalidInputError
+            The text has no token, or is no text.
+        """
+        try:
+            tokens = self.backend.tokenizer(prompt).input_ids
+        except UnicodeEncodeError:
+            raise InvalidInputError(
+                "the prompt must be UTF-8 text. Check the terminal's encoding."
+            ) from None
+        return Request(tuple(tokens), max_new_tokens, self.backend.stop_ids, self.options.sampling)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Return the text of some tokens, special ones left out."""
+        return str(self.backend.tokenizer.decode(tokens, skip_special_tokens=True))
+
+    def loop(self, policy: Policy, observers: Sequence[Observer] = ()) -> DecodeLoop:
+        """Return the decode loop with a policy."""
+        return DecodeLoop(
+            self.backend,
+            policy,
+            self.cost,
+            self.inputs.predictor,
+            self.inputs.acceptance,
+            observers,
+        )
+
+    @property
+    def link_label(self) -> str:
+        """Say what the copies went over; an emulated link is called so."""
+        link = self.backend.device.link
+        if link is None:
+            return "copies within host memory"
+        return (
+            f"link EMULATED ({link.latency_s * 1e6:.0f} us + "
+            f"{link.bandwidth_bytes_per_s / 1e9:.3g} GB/s)"
+        )
+
+    def specs(self) -> dict[str, Any]:
+        """Return what a result must say beside its policy."""
+        return {
+            "model": self.options.model,
+            "cache": self.options.cache,
+            "link": self.backend.describe()["link"],
+            "cost": self.cost.to_spec(),
+            "predictor": self.inputs.predictor.to_spec(),
+            "acceptance": self.inputs.acceptance.to_spec(),
+            "profile": self.profile.name,
+            "seed": self.options.sampling.noise_key,
+        }
+
+
+@contextmanager
+def open_live(options: LiveOptions) -> Iterator[Live]:
+    """Load the model and set up all that the options ask for; close it at the end.
+
+    Raises
+    ------
+    CheckpointError, CapacityError, UnknownPluginError, InvalidInputError
+        The model, the cache, the profile or a spec cannot be used.
+    """
+    from specfit.backends import load
+    from specfit.core.search import warm_up as warm_up_search
+    from specfit.policies.inputs import warm_up as warm_up_inputs
+
+    folder = model_folder(options.model)
+    link = None if options.link is None else link_from(options.link)
+    given = None if options.profile is None else profile_from(options.profile)
+    with load(folder, head=options.head, cache=options.cache) as backend:
+        inputs = inputs_of_model(folder, backend.geometry, options.sampling)
+        profile = connect(backend, given or measured_profile(backend), link)
+        cost = cost_from(options.cost, profile)
+        warm_up_search()
+        warm_up_inputs(inputs.predictor, inputs.acceptance, backend.geometry)
+        yield Live(options, backend, profile, inputs, cost)
+
+
+def measured_profile(backend: TorchBackend) -> HardwareProfile:
+    """Measure this machine with the loaded model; a few seconds."""
+    from specfit.backends.calibrate import calibrate
+
+    with progress() as bars:
+        task = bars.add_task("calibrating this machine", total=None)
+        return calibrate(
+            backend, on_step=lambda done, total: bars.update(task, completed=done, total=total)
+        )
+
+
+def connect(
+    backend: TorchBackend, profile: HardwareProfile, link: LinkSpec | None
+) -> HardwareProfile:
+    """Emulate the link on the backend and return the profile with its numbers.
+
+    Parameters
+    ----------
+    profile : HardwareProfile
+        Of this machine.
+    link : LinkSpec, optional
+        By default that of an emulated profile, and none otherwise.
+    """
+    from specfit.backends.calibrate import pcie4_link
+    from specfit.backends.device import EmulatedLink
+
+    if link is None and profile.kind == "emulated":
+        link = LinkSpec("given", profile.copy_latency_s, profile.h2d_bandwidth_bytes_per_s)
+    if link is None or link.kind == "none":
+        return profile
+    emulated = (
+        pcie4_link(profile, backend.geometry)
+        if link.kind == "pcie4"
+        else EmulatedLink(link.latency_s, link.bandwidth_bytes_per_s)
+    )
+    backend.set_link(emulated)
+    return replace(
+        profile,
+        kind="emulated",
+        copy_latency_s=emulated.latency_s,
+        h2d_bandwidth_bytes_per_s=emulated.bandwidth_bytes_per_s,
+    )

@@ -1,0 +1,57 @@
+"""The `specfit` program: its verbs, and where an error becomes one line and a status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from specfit.cli import calibrate, check, decode, demo, record, replay, show
+from specfit.cli.console import print_error
+from specfit.core.errors import SpecfitError
+
+MISUSE = 2
+INTERRUPTED = 130
+
+
+class Verbs(TyperGroup):
+    """The verbs; an error made on purpose ends as one line on stderr and status 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a verb."""
+        try:
+            return super().invoke(ctx)
+        except SpecfitError as error:
+            print_error(str(error))
+            raise typer.Exit(MISUSE) from None
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except OSError as error:
+            if error.filename is None:
+                raise
+            print_error(f"cannot use {error.filename}: {error.strerror}. Check the path.")
+            raise typer.Exit(MISUSE) from None
+        except KeyboardInterrupt as error:
+            print_error(f"interrupted; {str(error) or 'nothing was written'}.")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+app = typer.Typer(
+    name="specfit",
+    cls=Verbs,
+    help="Decode mixture-of-experts models with offloaded experts faster, with the same text: "
+    "draft a tree, and verify the part of it that gives the most tokens a second.",
+    epilog="Start with: [bold]specfit demo[/bold]",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for verb in (demo.demo, decode.decode, record.record, replay.replay, calibrate.calibrate):
+    app.command()(verb)
+app.add_typer(show.app, name="show")
+app.add_typer(check.app, name="check")

@@ -1,0 +1,64 @@
+"""Options that several verbs share: one name, one meaning, one help text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    str, typer.Option("--model", "-m", help="[bold]tiny[/bold] (bundled) or a checkpoint folder.")
+]
+Head = Annotated[
+    Path | None,
+    typer.Option("--head", help="EAGLE-3 head; by default the folder eagle3 of the model."),
+]
+OnePolicy = Annotated[
+    str,
+    typer.Option(
+        "--policy", "-p", help="name, name:depth=5,top_k=4 or my.py:Mine. See: show policies."
+    ),
+]
+Policies = Annotated[
+    list[str],
+    typer.Option("--policy", "-p", help="name, name:depth=5,top_k=4 or my.py:Mine; give several."),
+]
+Settings = Annotated[
+    list[str], typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the policy.")
+]
+OneCache = Annotated[
+    str, typer.Option("--cache", "-c", help="lru:25%, lru:16 (experts a layer), lru:8GiB or none.")
+]
+Caches = Annotated[
+    list[str],
+    typer.Option("--cache", "-c", help="lru:25%, lru:16, lru:8GiB or none; give several."),
+]
+Cost = Annotated[
+    str, typer.Option("--cost", help="profile, or a cost model of yours: my.py:MyCost.")
+]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile", help="Hardware profile: a TOML file of `specfit calibrate`, or a name."
+    ),
+]
+Link = Annotated[
+    str | None,
+    typer.Option(
+        "--link",
+        help="none, pcie4, or latency+bandwidth like 20us+25GB/s: an [bold]emulated[/bold] link.",
+    ),
+]
+Text = Annotated[str | None, typer.Option("--prompt", help="The text to continue.")]
+PromptFile = Annotated[
+    Path | None, typer.Option("--prompts", help="A .txt file (one a line) or .jsonl ('prompt').")
+]
+MaxNewTokens = Annotated[
+    int, typer.Option("--max-new-tokens", "-n", min=1, help="Tokens to generate at most.")
+]
+Temperature = Annotated[float, typer.Option("--temperature", help="0 is greedy.")]
+TopK = Annotated[int, typer.Option("--top-k", help="Sample among so many tokens; 0 is all.")]
+TopP = Annotated[float, typer.Option("--top-p", help="Sample within this probability; 1 is all.")]
+Seed = Annotated[int, typer.Option("--seed", help="Key of the position-keyed noise.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout instead of a table.")]

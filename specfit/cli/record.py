@@ -1,0 +1,135 @@
+"""`specfit record`: a trace of real decoding, from which other policies can be replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specfit.cli import options
+from specfit.cli.console import print_note, progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from specfit.cli.live import Live
+    from specfit.core.backend import Request
+    from specfit.core.policy import Policy
+    from specfit.core.tree import DraftPlan
+    from specfit.sim.trace import TraceWriter
+
+Out = Annotated[Path, typer.Option("--out", "-o", help="New folder for the trace.")]
+Plans = Annotated[
+    list[str],
+    typer.Option(
+        "--plans",
+        help="Record every position under this plan (eagle3:depth=5,top_k=4 or chain:depth=8).",
+    ),
+]
+
+
+def record(
+    out: Out,
+    prompts: options.PromptFile = None,
+    prompt: options.Text = None,
+    plans: Plans = [],  # noqa: B006 - typer copies
+    policy: options.OnePolicy = "specfit",
+    settings: options.Settings = [],  # noqa: B006 - typer copies
+    model: options.Model = "tiny",
+    head: options.Head = None,
+    cache: options.OneCache = "lru:25%",
+    cost: options.Cost = "profile",
+    profile: options.Profile = None,
+    link: options.Link = None,
+    max_new_tokens: options.MaxNewTokens = 128,
+    temperature: options.Temperature = 0.0,
+    top_k: options.TopK = 0,
+    top_p: options.TopP = 1.0,
+    seed: options.Seed = 0,
+) -> None:
+    """Record a policy cycle by cycle; or, with --plans, all that other policies could ask for.
+
+    Example: specfit record -o trace --prompt "Question: What is 3 + 4?" --plans chain:depth=5
+    """
+    from specfit.cli.live import LiveOptions, open_live
+    from specfit.cli.prompts import prompts_from
+    from specfit.cli.specs import plan_from, policy_from
+    from specfit.core.noise import Sampling
+
+    texts = prompts_from(prompt, prompts)
+    chosen = policy_from(policy, settings)
+    drawn = tuple(plan_from(spec) for spec in plans)
+    sampling = Sampling(temperature, top_k, top_p, seed)
+    with open_live(LiveOptions(model, head, cache, link, profile, cost, sampling)) as live:
+        requests = [live.request(text.text, max_new_tokens) for text in texts]
+        try:
+            if drawn:
+                with progress() as bars:
+                    record_positions(live, requests, drawn, out, bars)
+            else:
+                record_run(live, requests, chosen, out)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"the finished prompts are kept in {out}, marked unfinished; "
+                f"see: specfit check trace {out}"
+            ) from None
+    print_note(f"{len(requests)} prompts recorded in {out}. Next: specfit replay {out}")
+
+
+def record_run(live: Live, requests: Sequence[Request], policy: Policy, out: Path) -> None:
+    """Decode the requests and write what happened in each cycle."""
+    from specfit.sim.record_run import RunRecorder
+
+    with run_writer(live, policy, out) as writer, progress() as bars:
+        loop = live.loop(policy, [RunRecorder(writer)])
+        for request in bars.track(requests, description="recording"):
+            loop.run(request)
+
+
+def run_writer(live: Live, policy: Policy, out: Path) -> AbstractContextManager[TraceWriter]:
+    """Return the writer of a new run trace."""
+    from specfit.sim.trace import TraceWriter, metadata_of
+
+    metadata = metadata_of(
+        live.backend,
+        "run",
+        hardware=live.profile,
+        specs={"policy": policy.to_spec(), **live.specs()},
+        sampling=live.options.sampling,
+    )
+    return TraceWriter.create(out, metadata)
+
+
+def record_positions(
+    live: Live,
+    requests: Sequence[Request],
+    plans: tuple[DraftPlan, ...],
+    out: Path,
+    bars: Progress,
+) -> None:
+    """Write, for every position of the target's texts, all that the plans draw there."""
+    from specfit.sim import record_positions as recording
+    from specfit.sim.trace import TraceWriter, metadata_of
+
+    metadata = metadata_of(
+        live.backend,
+        "positions",
+        plans=plans,
+        hardware=live.profile,
+        specs=live.specs(),
+        sampling=live.options.sampling,
+    )
+    lengths = [request.max_new_tokens for request in requests]
+    task = bars.add_task("recording every position", total=sum(lengths))
+    with TraceWriter.create(out, metadata) as writer:
+        recording.record_positions(
+            live.backend,
+            requests,
+            plans,
+            writer,
+            on_position=lambda i, done: bars.update(task, completed=sum(lengths[:i]) + done),
+        )
+    bars.update(task, completed=sum(lengths))

@@ -1,0 +1,189 @@
+"""`specfit replay`: what other policies and caches would have made of a recorded trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from specfit.cli import options
+from specfit.cli.console import print_json, print_note, print_table, progress
+from specfit.core.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from specfit.cli.inputs import Inputs
+    from specfit.core.cost import CostModel
+    from specfit.core.profile import HardwareProfile
+    from specfit.report.runs import Run
+    from specfit.sim.trace import TraceReader
+
+TraceFolder = Annotated[Path, typer.Argument(help="Folder that `specfit record` wrote.")]
+MaxPrompts = Annotated[
+    int | None, typer.Option("--max-prompts", min=1, help="Replay only the first so many prompts.")
+]
+TablesOf = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help="Model with the fitted tables; by default the trace's."),
+]
+
+
+def replay(
+    trace: TraceFolder,
+    policy: options.Policies = ["autoregressive", "eagle3", "specfit"],  # noqa: B006 - typer copies
+    cache: options.Caches = ["lru:25%"],  # noqa: B006 - typer copies
+    settings: options.Settings = [],  # noqa: B006 - typer copies
+    cost: options.Cost = "profile",
+    profile: options.Profile = None,
+    model: TablesOf = None,
+    max_prompts: MaxPrompts = None,
+    as_json: options.Json = False,
+) -> None:
+    """Replay a trace under other policies and caches, in simulated time: no model, no GPU needed.
+
+    Example: specfit replay trace/ --policy eagle3:depth=5,top_k=4 --policy specfit --cache lru:50%
+    """
+    from specfit.cli.inputs import inputs_of_trace
+    from specfit.cli.specs import cost_from
+    from specfit.sim.trace import TraceReader
+
+    if settings and len(policy) > 1:
+        raise InvalidInputError(
+            "--set needs exactly one --policy; got several. Write name:key=value instead."
+        )
+    reader = TraceReader(trace)
+    for gap in reader.missing:
+        print_note(f"warning: {gap}")
+    hardware = hardware_of(reader, profile)
+    inputs = inputs_of_trace(reader.metadata, model)
+    replayer = Replayer(reader, hardware, cost_from(cost, hardware), inputs, max_prompts)
+    specs = [(p, c) for c in cache for p in policy]
+    with progress() as bars:
+        task = bars.add_task("replaying", total=replayer.num_prompts * len(specs))
+        runs = [replayer.run(p, c, settings, lambda: bars.advance(task)) for p, c in specs]
+    if as_json:
+        print_json(json_rows(replayer, runs))
+    else:
+        print_tables(replayer, runs)
+
+
+@dataclass(frozen=True)
+class Replayer:
+    """Replays one trace as often as wanted.
+
+    Parameters
+    ----------
+    reader : TraceReader
+        The trace.
+    hardware : HardwareProfile
+        Where simulated seconds come from.
+    cost : CostModel
+        What policies believe of the time of a cycle.
+    inputs : Inputs
+        Predictor and acceptance model.
+    max_prompts : int, optional
+        Replay only the first so many prompts.
+    """
+
+    reader: TraceReader
+    hardware: HardwareProfile
+    cost: CostModel
+    inputs: Inputs
+    max_prompts: int | None = None
+
+    @property
+    def num_prompts(self) -> int:
+        """Prompts of each run."""
+        return min(self.max_prompts or self.reader.num_prompts, self.reader.num_prompts)
+
+    def run(
+        self, policy: str, cache: str, settings: Sequence[str], on_prompt: Callable[[], None]
+    ) -> Run:
+        """Replay the trace under one policy with one cache."""
+        from specfit.cli.specs import policy_from
+        from specfit.core.cache import make_cache
+        from specfit.report.runs import Run
+        from specfit.sim.replay import replay as replay_trace
+
+        geometry = self.reader.metadata.geometry
+        results = []
+        for result in replay_trace(
+            self.reader,
+            policy_from(policy, settings),
+            make_cache(cache, geometry),
+            self.hardware,
+            cost=self.cost,
+            predictor=self.inputs.predictor,
+            acceptance=self.inputs.acceptance,
+            max_prompts=self.max_prompts,
+        ):
+            results.append(result)
+            on_prompt()
+        label = ",".join([policy, *settings])
+        return Run(label, cache, tuple(results), geometry.expert_bytes)
+
+
+def hardware_of(reader: TraceReader, profile: str | None) -> HardwareProfile:
+    """Return the profile that is named, or the one that the trace was recorded with."""
+    from specfit.cli.specs import profile_from
+
+    if profile is not None:
+        return profile_from(profile)
+    if reader.metadata.hardware is None:
+        raise InvalidInputError(
+            "the trace names no hardware profile, so seconds cannot be simulated. "
+            "Give --profile FILE.toml."
+        )
+    return reader.metadata.hardware
+
+
+def print_tables(replayer: Replayer, runs: Sequence[Run]) -> None:
+    """Print one table for each cache: figures down, policies across."""
+    from specfit.report.measures import COUNTS, PREDICTIONS, number_text
+    from specfit.report.runs import baseline_of
+    from specfit.report.words import range_text
+
+    hardware = replayer.hardware
+    for cache in dict.fromkeys(run.cache for run in runs):
+        columns = [run for run in runs if run.cache == cache]
+        rows = [[m.label, *(m.text(r.metrics) for r in columns)] for m in (*COUNTS, *PREDICTIONS)]
+        rows.append(
+            ["tokens/s, simulated", *(number_text(r.metrics.tokens_per_s, 1) for r in columns)]
+        )
+        baseline = baseline_of(runs, cache)
+        if baseline is not None:
+            gains = [run.speedup_over(baseline) for run in columns]
+            rows.append(["speed-up, simulated", *(f"{gain.estimate:.2f}" for gain in gains)])
+            rows.append(["  its 95 % interval", *map(range_text, gains)])
+        print_table(
+            ["", *(run.policy for run in columns)],
+            rows,
+            title=f"replay of {replayer.num_prompts} prompts, cache {cache}",
+            note=f"Seconds are simulated from profile '{hardware.name}' ({hardware.kind}).",
+        )
+
+
+def json_rows(replayer: Replayer, runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return one row a run, with its manifest."""
+    from specfit.cli.manifest import manifest
+    from specfit.report.measures import COUNTS, PREDICTIONS, json_values
+    from specfit.report.runs import baseline_of
+
+    rows = []
+    for run in runs:
+        baseline = baseline_of(runs, run.cache)
+        speedup = None if baseline is None else run.speedup_over(baseline)
+        rows.append(
+            {
+                "policy": run.policy,
+                "cache": run.cache,
+                "num_prompts": len(run.results),
+                **json_values((*COUNTS, *PREDICTIONS), run.metrics),
+                "simulated_tokens_per_s": run.metrics.tokens_per_s,
+                "simulated_speedup": speedup and [speedup.estimate, speedup.low, speedup.high],
+                **manifest(cost=replayer.cost.to_spec(), profile=replayer.hardware.name),
+            }
+        )
+    return rows

@@ -1,0 +1,100 @@
+"""`specfit show`: what there is to choose from, and what a trace holds."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from specfit.cli.console import print_json, print_note, print_table
+
+if TYPE_CHECKING:
+    from specfit.core.registry import Registry
+    from specfit.sim.trace import TraceReader
+
+app = typer.Typer(no_args_is_help=True, help="List policies and caches, or describe a trace.")
+Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")]
+
+
+@app.command("policies")
+def show_policies(as_json: Json = False) -> None:
+    """List the policies: what each verifies, and its parameters.
+
+    Example: specfit show policies
+    """
+    import specfit.policies  # noqa: F401 - registers the shipped ones
+    from specfit.core.policy import policies
+
+    _print_registry(policies, as_json)
+
+
+@app.command("caches")
+def show_caches(as_json: Json = False) -> None:
+    """List the expert cache rules.
+
+    Example: specfit show caches
+    """
+    from specfit.core.cache import caches
+
+    _print_registry(caches, as_json)
+
+
+@app.command("trace")
+def show_trace(
+    trace: Annotated[Path, typer.Argument(help="Folder that `specfit record` wrote.")],
+    as_json: Json = False,
+) -> None:
+    """Say what a trace holds and how it was made.
+
+    Example: specfit show trace trace/
+    """
+    from specfit.sim.trace import TraceReader
+
+    reader = TraceReader(trace)
+    if as_json:
+        print_json([{**asdict(reader.metadata), "missing": list(reader.missing)}])
+    else:
+        print_table(["", str(trace)], list(_facts(reader).items()))
+    for gap in reader.missing:
+        print_note(f"warning: {gap}")
+
+
+def _facts(reader: TraceReader) -> dict[str, str]:
+    said, shape = reader.metadata, reader.metadata.geometry
+    plans = [
+        f"depth {p.depth}, top-k {p.top_k}, at most {p.max_nodes} verified" for p in said.plans
+    ]
+    sampling = "greedy" if said.sampling.is_greedy else f"temperature {said.sampling.temperature}"
+    hardware = f"{said.hardware.name} ({said.hardware.kind})" if said.hardware else "not recorded"
+    return {
+        "kind": f"{said.kind}, {said.origin}",
+        "prompts": str(reader.num_prompts),
+        "model": said.model or "not recorded",
+        "drafter": said.drafter or "not recorded",
+        "experts": f"{shape.num_layers} layers of {shape.num_experts}, "
+        f"{shape.experts_per_token} a token, {shape.expert_bytes:,} bytes each",
+        "decoding": f"{sampling}, {said.precision or 'precision not recorded'}",
+        "plans": "; ".join(plans) or "those of the recorded policy",
+        "hardware profile": hardware,
+    }
+
+
+def _print_registry(registry: Registry[Any], as_json: bool) -> None:
+    rows = [_describe(name, registry.get(name)) for name in registry.names()]
+    if as_json:
+        print_json(rows)
+        return
+    cells = [
+        (row["name"], row["what"], ", ".join(f"{k}={v}" for k, v in row["parameters"].items()))
+        for row in rows
+    ]
+    print_table(["name", "what it does", "parameters"], cells)
+
+
+def _describe(name: str, cls: type[Any]) -> dict[str, Any]:
+    listed = [f for f in fields(cls) if f.init] if is_dataclass(cls) else []
+    defaults = {f.name: None if f.default is MISSING else f.default for f in listed}
+    summary = (cls.__doc__ or "").strip().split("\n")[0]
+    return {"name": name, "what": summary, "parameters": defaults}

@@ -1,0 +1,138 @@
+"""From the text of an option to the object it describes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import specfit.policies  # noqa: F401 - registers the shipped policies
+from specfit.core.cost import CostModel, costs
+from specfit.core.errors import InvalidInputError, UnknownPluginError, did_you_mean
+from specfit.core.policy import Policy, policies
+from specfit.core.profile import HardwareProfile
+from specfit.core.registry import Registry
+from specfit.core.tree import DraftPlan
+from specfit.policies.eagle3 import Eagle3
+
+T = TypeVar("T")
+
+SHIPPED_PROFILES = Path(__file__).parents[1] / "data" / "profiles"
+
+
+def policy_from(spec: str, settings: Sequence[str] = ()) -> Policy:
+    """Return the policy of a spec and of ``--set name=value`` settings, which win.
+
+    Raises
+    ------
+    UnknownPluginError, InvalidInputError
+        No such policy, no such parameter, or a value of the wrong kind.
+    """
+    name, params = policies.parse(spec)
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise InvalidInputError(f"--set must read name=value; got '{setting}'.")
+        params[key.strip()] = value.strip()
+    return _build(policies, name, params, Policy)  # type: ignore[type-abstract]
+
+
+def cost_from(spec: str, profile: HardwareProfile) -> CostModel:
+    """Return the cost model of a spec: ``profile`` or ``my.py:MyCost[:name=value,...]``.
+
+    A class with a field `profile` is given the hardware profile.
+    """
+    name, params = costs.parse(spec)
+    cls = costs.get(name)
+    takes_profile = is_dataclass(cls) and "profile" in {f.name for f in fields(cls)}
+    fixed = {"profile": profile} if takes_profile else {}
+    return _build(costs, name, {**params, **fixed}, CostModel)  # type: ignore[type-abstract]
+
+
+def profile_from(name: str) -> HardwareProfile:
+    """Return the profile in a TOML file, or the shipped one of this name."""
+    if name.endswith(".toml") and Path(name).is_file():
+        return HardwareProfile.read(Path(name))
+    shipped = {path.stem: path for path in sorted(SHIPPED_PROFILES.glob("*.toml"))}
+    if name in shipped:
+        return HardwareProfile.read(shipped[name])
+    near = [str(p) for p in Path(name).parent.glob("*.toml")] + list(shipped)
+    raise UnknownPluginError(
+        f"no profile '{name}'.{did_you_mean(name, near)} Give a file that `specfit calibrate -o "
+        f"profile.toml` wrote, or one of: {', '.join(shipped) or 'none shipped'}."
+    )
+
+
+def plan_from(spec: str) -> DraftPlan:
+    """Return the draft plan of ``eagle3:depth=5,top_k=4`` or ``chain:depth=5``."""
+    name, params = policies.parse(spec)
+    if name == "chain":
+        params = {"top_k": "1", **params}
+        params.setdefault("max_nodes", str(int(params.get("depth", "7")) + 1))
+    elif name != "eagle3":
+        raise UnknownPluginError(
+            f"no plan '{name}'.{did_you_mean(name, ['eagle3', 'chain'])} Known: chain, eagle3."
+        )
+    pool = policies.build("eagle3", params)
+    assert isinstance(pool, Eagle3), "the registry holds the shipped policy under its name"
+    return DraftPlan(pool.depth, pool.top_k, pool.max_nodes)
+
+
+@dataclass(frozen=True)
+class LinkSpec:
+    """What ``--link`` asks for.
+
+    Parameters
+    ----------
+    kind : str
+        ``"none"``: copies take as long as they take; ``"pcie4"``: as long, relative to compute, as
+        on PCIe 4; ``"given"``: as the numbers say. All but the first are emulated.
+    latency_s, bandwidth_bytes_per_s : float
+        The numbers of a given link.
+    """
+
+    kind: str
+    latency_s: float = 0.0
+    bandwidth_bytes_per_s: float = 0.0
+
+
+def link_from(text: str) -> LinkSpec:
+    """Return the link of ``none``, ``pcie4`` or ``latency+bandwidth`` like ``20us+25GB/s``."""
+    if text in ("none", "pcie4"):
+        return LinkSpec(text)
+    latency, plus, bandwidth = text.partition("+")
+    if not plus:
+        raise InvalidInputError(
+            f"a link must be none, pcie4 or latency+bandwidth like 20us+25GB/s; got '{text}'."
+            f"{did_you_mean(text, ['none', 'pcie4'])}"
+        )
+    return LinkSpec("given", seconds_from(latency), bytes_per_s_from(bandwidth))
+
+
+def seconds_from(text: str) -> float:
+    """Return the seconds that ``20us``, ``1.5ms`` or ``2s`` means."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)", text.strip())
+    if match is None:
+        raise InvalidInputError(f"a time must read like 20us, 1.5ms or 2s; got '{text}'.")
+    return float(match[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[match[2]]
+
+
+def bytes_per_s_from(text: str) -> float:
+    """Return the bytes a second that ``25GB/s``, ``800MB/s`` or ``2GiB/s`` means."""
+    units = {"MB": 1e6, "GB": 1e9, "MiB": 2.0**20, "GiB": 2.0**30}
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(MB|GB|MiB|GiB)/s", text.strip())
+    if match is None:
+        raise InvalidInputError(f"a bandwidth must read like 25GB/s or 800MB/s; got '{text}'.")
+    return float(match[1]) * units[match[2]]
+
+
+def _build(registry: Registry[T], name: str, params: Mapping[str, object], base: type[T]) -> T:
+    cls = registry.get(name)
+    if not (issubclass(cls, base) and is_dataclass(cls)):
+        raise InvalidInputError(
+            f"{name} must be a dataclass that derives from {base.__name__}; "
+            f"{cls.__name__} is not. Write @dataclass class {cls.__name__}({base.__name__})."
+        )
+    return registry.build(name, dict(params))

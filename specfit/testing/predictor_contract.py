@@ -1,0 +1,126 @@
+"""What every coverage predictor keeps: probabilities that sum to K, and no look into the future."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.backend import Request
+from specfit.core.experts import ModelGeometry
+from specfit.core.history import RoutingHistory
+from specfit.core.predictor import CoveragePredictor
+from specfit.core.tree import DraftPlan, DraftTree
+from specfit.testing.contract import Contract, check, require
+from specfit.testing.examples import example_geometry, prefix
+from specfit.testing.toy import ToyBackend, toy_backend
+
+SUM_TOLERANCE = 1e-3
+"""Relative deviation from K that the sum of a layer may have."""
+
+
+class CoveragePredictorContract(Contract):
+    """V1 to V4. ``make`` returns the predictor of a target of shape `geometry`.
+
+    A predictor that can be connected to a backend overrides `make_for`.
+    """
+
+    geometry: ClassVar[ModelGeometry] = example_geometry(num_layers=3)
+
+    def make_for(self, backend: ToyBackend) -> CoveragePredictor:
+        """Return the predictor as it is used with `backend`; most need nothing of it."""
+        predictor: CoveragePredictor = self.make()
+        return predictor
+
+    def test_v1_probabilities(self) -> None:
+        """float32[N - first, L, E], each in [0, 1]."""
+        g = self.geometry
+        for tree, history in self._cases():
+            for first in {0, len(tree) // 2, len(tree) - 1}:
+                probs = self.make().predict(tree, history, first)
+                shape = (len(tree) - first, g.num_layers, g.num_experts)
+                require(probs.shape == shape, "V1", f"shape {probs.shape}, not {shape}")
+                require(probs.dtype == np.float32, "V1", f"{probs.dtype}, not float32")
+                inside = (probs >= 0).all() and (probs <= 1).all()
+                require(inside, "V1", f"values from {probs.min()} to {probs.max()}")
+
+    def test_v2_a_layer_sums_to_k(self) -> None:
+        """A token is routed to K experts of each layer, so the probabilities sum to K."""
+        k = self.geometry.experts_per_token
+        for tree, history in self._cases():
+            sums = self.make().predict(tree, history, 0).sum(axis=2)
+            worst = float(np.abs(sums - k).max())
+            require(worst <= SUM_TOLERANCE * k, "V2", f"a layer is {worst:g} off its sum of {k}")
+
+    def test_v3_deterministic(self) -> None:
+        """Asked again, and asked of a fresh predictor, the answer is the same."""
+        predictor = self.make()
+        for tree, history in self._cases():
+            first = predictor.predict(tree, history, 0).copy()
+            require(_same(predictor.predict(tree, history, 0), first), "V3", "asked again, differs")
+            require(
+                _same(self.make().predict(tree, history, 0), first), "V3", "a fresh one differs"
+            )
+
+    def test_v4_sees_only_what_is_known(self) -> None:
+        """No later node, no earlier question and no routing to come changes a prediction."""
+        self._require_no_look_at_later_nodes()
+        self._require_inputs_untouched()
+        self._require_no_look_at_routing_to_come()
+
+    def _require_no_look_at_later_nodes(self) -> None:
+        for tree, history in self._cases():
+            whole = self.make().predict(tree, history, 0).copy()
+            for n in range(1, len(tree)):
+                part = self.make().predict(prefix(tree, n), history, 0)
+                same = _same(part, whole[:n])
+                require(same, "V4", f"node {n} changes what is said of earlier ones")
+            rest = self.make().predict(tree, history, len(tree) // 2)
+            same = _same(rest, whole[len(tree) // 2 :])
+            require(same, "V4", "rows from `first` on differ from those of the whole tree")
+
+    def _require_inputs_untouched(self) -> None:
+        for tree, history in self._cases():
+            before = (history.ages.tobytes(), tree.tokens.tobytes(), tree.log_probs.tobytes())
+            self.make().predict(tree, history, 0)
+            after = (history.ages.tobytes(), tree.tokens.tobytes(), tree.log_probs.tobytes())
+            require(before == after, "V4", "the tree or the history was changed")
+
+    def _require_no_look_at_routing_to_come(self) -> None:
+        """Two targets that differ only in the routing of what is not committed yet look alike."""
+        answers = []
+        for context_share in (0.0, 5.0):
+            backend = toy_backend(geometry=self.geometry, context_share=context_share)
+            predictor = self.make_for(backend)
+            tree = DraftTree.root(backend.start(Request((1, 2, 3), 8)).first_token)
+            tree = tree.grow(backend.draft_level(DraftPlan(1, 3, 4), tree))
+            answers.append(predictor.predict(tree, RoutingHistory(self.geometry), 0).copy())
+        require(_same(*answers), "V4", "it knows the routing of nodes that the target has not seen")
+
+    def _cases(self) -> list[tuple[DraftTree, RoutingHistory]]:
+        """Return drafted trees with histories: none, short and long."""
+        backend = toy_backend(geometry=self.geometry)
+        plan = DraftPlan(3, 3, 64)
+        cases = []
+        for num_tokens in (1, 7, 60):
+            prompt = tuple(np.random.default_rng(num_tokens).integers(0, 32, num_tokens).tolist())
+            prefill = backend.start(Request(prompt, 8))
+            tree = DraftTree.root(prefill.first_token)
+            for _ in range(plan.depth):
+                tree = tree.grow(backend.draft_level(plan, tree))
+            history = RoutingHistory(self.geometry)
+            if num_tokens > 1:
+                history.append(prefill.routing)
+            cases.append((tree, history))
+        return cases
+
+
+def check_predictor(make: Callable[[], CoveragePredictor]) -> list[str]:
+    """Check a predictor of the example geometry; see `CoveragePredictorContract`."""
+    return check(CoveragePredictorContract, make)
+
+
+def _same(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
+    return bool(np.array_equal(one, other))

@@ -1,0 +1,32 @@
+"""Every shipped acceptance model keeps the acceptance contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specfit.policies.acceptance import DepthRank, Identity
+from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
+from specfit.testing.acceptance_contract import AcceptanceContract
+
+
+class TestIdentity(AcceptanceContract):
+    make = staticmethod(Identity)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.4, 2.0])
+class TestDepthRank(AcceptanceContract):
+    @pytest.fixture(autouse=True)
+    def _fitted(self, tmp_path: Path, temperature: float) -> None:
+        random_curves().save(tmp_path, {"of": "random numbers"})
+        self.make = lambda: DepthRank(str(tmp_path), temperature)  # type: ignore[method-assign]
+
+
+def random_curves() -> AcceptanceCurves:
+    """Return curves of random coefficients: two temperatures, three depths, four ranks."""
+    generator = np.random.default_rng(0)
+    continuations = np.sort(generator.random((2, 3, 5)), axis=2)
+    weights = generator.standard_normal((2, 3, 4, 4))
+    return AcceptanceCurves("0" * 64, np.array([0.0, 1.0]), weights, continuations)

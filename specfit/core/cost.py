@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core.copies import CopyTerms
 from specfit.core.errors import InvalidInputError
 from specfit.core.experts import Residency
 from specfit.core.profile import HardwareProfile
@@ -35,6 +36,8 @@ class CostTerms:
         non-decreasing. ``M`` is the most nodes that may be verified.
     weight_s : float64[L, E]
         Seconds that an expert adds once when any verified node needs it; 0 or more.
+    copies : CopyTerms, optional
+        Copies that cost by a table, or that compute hides; then `weight_s` is compute alone.
 
     Raises
     ------
@@ -45,8 +48,14 @@ class CostTerms:
     draft_s: NDArray[np.float64]
     tau_s: NDArray[np.float64]
     weight_s: NDArray[np.float64]
+    copies: CopyTerms | None = None
 
     def __post_init__(self) -> None:
+        if self.copies is not None and self.copies.units.shape != self.weight_s.shape:
+            raise InvalidInputError(
+                f"copies.units must have the shape of weight_s, {list(self.weight_s.shape)}; "
+                f"got {list(self.copies.units.shape)}."
+            )
         _check_table("draft_s", self.draft_s)
         _check_table("tau_s", self.tau_s)
         if not (np.isfinite(self.weight_s).all() and (self.weight_s >= 0).all()):
@@ -59,6 +68,24 @@ class CostTerms:
             )
         for array in (self.draft_s, self.tau_s, self.weight_s):
             array.setflags(write=False)
+
+    @property
+    def is_priced(self) -> NDArray[np.bool_]:
+        """Whether each expert can cost time at all, bool[L, E]."""
+        priced = self.weight_s > 0
+        return priced if self.copies is None else priced | (self.copies.units > 0)
+
+    def pass_s(self, num_nodes: int, activation: NDArray[np.float64]) -> float:
+        """Return the seconds of a pass over `num_nodes` nodes, drafting not counted.
+
+        `activation`, float64[L, E], is 1 where an expert is needed, 0 where not, a probability
+        where it is only predicted.
+        """
+        tau_s = float(self.tau_s[num_nodes])
+        expert_s = (self.weight_s * activation).sum(axis=1)
+        if self.copies is None:
+            return tau_s + float(expert_s.sum())
+        return self.copies.pass_seconds(tau_s, expert_s, activation)
 
     @cached_property
     def is_affine(self) -> bool:
@@ -143,13 +170,14 @@ class CostModel(ABC):
                 f"got {num_nodes} nodes and {levels} levels."
             )
         weighted = terms.weight_s * activation
-        missing_s = float(weighted[~residency.mask].sum())
-        return CycleCost(
-            draft_s=float(terms.draft_s[levels]),
-            compute_s=float(terms.tau_s[num_nodes]) + float(weighted.sum()) - missing_s,
-            stall_s=missing_s,
-            h2d_s=missing_s,
-        )
+        if terms.copies is None:
+            h2d_s = stall_s = float(weighted[~residency.mask].sum())
+            compute_s = float(terms.tau_s[num_nodes]) + float(weighted.sum()) - stall_s
+        else:
+            h2d_s = float(terms.copies.layer_seconds(activation).sum())
+            compute_s = float(terms.tau_s[num_nodes]) + float(weighted.sum())
+            stall_s = max(0.0, terms.pass_s(num_nodes, activation) - compute_s)
+        return CycleCost(float(terms.draft_s[levels]), compute_s, stall_s, h2d_s)
 
     def to_spec(self) -> dict[str, Any]:
         """Return the name and parameters from which an equal cost model can be made."""

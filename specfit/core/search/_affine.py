@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from specfit.core._jit import kernel
 from specfit.core.search._cut import closure
-from specfit.core.search._jit import kernel
 from specfit.core.search._rows import (
     LANES,
     Rows,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specfit.core.search._jit import kernel
+from specfit.core._jit import kernel
 
 BAD_ROOT, BAD_PARENT, BAD_PROB, BAD_ORDER = 1, 2, 3, 4
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from specfit.core._jit import kernel
 from specfit.core.search._flow import Network, add_arc, new_network, saturate
-from specfit.core.search._jit import kernel
 from specfit.core.search._rows import Rows
 
 FITS, PARTIAL, FULL = 0, 1, 2

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specfit.core.search._jit import kernel
+from specfit.core._jit import kernel
 
 
 class Network(NamedTuple):

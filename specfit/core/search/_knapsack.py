@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from specfit.core.search._jit import kernel
+from specfit.core._jit import kernel
 
 
 @kernel

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from specfit.core.search._jit import kernel
+from specfit.core._jit import kernel
 from specfit.core.search._rows import LANES, Rows, add_row, charge
 
 ONE = np.float32(1.0)
@@ -73,7 +73,7 @@ def price_routing(
     first: int,
     expert_s: Any,  # float64[L*E], weight by flat id
     num_experts: int,
-    column_of: Any,  # int32[L*E], -1 where no node needed it yet
+    column_of: Any,  # int32[L*E], -1 where no node needed it yet, -2 where it costs nothing
     expert_of: Any,  # int64[L*E], the inverse, filled up to num_columns
     num_columns: int,
     covered: Any,  # uint64[capacity, words], experts of the path to each node
@@ -102,13 +102,13 @@ def price_routing(
                 if index < 0 or index >= num_experts:
                     return -1 - ((i * num_layers + layer) * per_token + k)
                 expert = layer * num_experts + index
-                if expert_s[expert] == 0.0:
+                column = column_of[expert]
+                if column == -2:
                     continue
                 bit = np.uint64(1) << np.uint64(expert & 63)
                 if path[expert >> 6] & bit:
                     continue
                 path[expert >> 6] |= bit
-                column = column_of[expert]
                 if column < 0:
                     column = num_columns
                     column_of[expert] = column

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specfit.core.search._jit import kernel
+from specfit.core._jit import kernel
 
 LANES = 64
 """Partial sums of a dense product: fixed, so that additions have one order everywhere."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from specfit.core._jit import kernel
 from specfit.core.search._affine import BAR, SIGN, SLACK, search_affine
-from specfit.core.search._jit import kernel
 from specfit.core.search._tree import best_subtree
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from specfit.core.search._jit import kernel
+from specfit.core._jit import kernel
+
+OPEN, IN, OUT = 0, 1, 2
+"""What a subproblem says of a node: undecided, surely selected, surely not."""
 
 
 @kernel
@@ -81,3 +84,49 @@ def best_ratio(
         if not rate > price:
             return price
         price = rate
+
+
+@kernel
+def decide(
+    parents: Any,  # int32[N]
+    worths: Any,  # float64[N], gain of each node alone
+    toll: float,  # what each node costs besides
+    constant: float,
+    bar: float,
+    state: Any,  # int8[N], in and out: OPEN, IN or OUT
+    branch: Any,  # float64[N], scratch: best gain of the branch at each node
+    through: Any,  # float64[N], scratch: best gain with the node, then what it loses without
+) -> bool:
+    """Put OUT each open node that no selection above `bar` has, IN each that all of them have.
+
+    Returns whether any node was decided.
+    """
+    for v in range(parents.size):
+        branch[v] = worths[v] - toll
+    for v in range(parents.size - 1, 0, -1):
+        if state[v] == IN or (state[v] == OPEN and branch[v] > 0.0):
+            branch[parents[v]] += branch[v]
+    changed = False
+    total = branch[0] - constant
+    through[0] = total
+    for v in range(1, parents.size):
+        if state[v] == OUT:
+            continue
+        through[v] = through[parents[v]]
+        if state[v] == OPEN:
+            through[v] += min(0.0, branch[v])
+            if state[parents[v]] == OUT or through[v] <= bar:
+                state[v] = OUT
+                changed = True
+    loss = through
+    loss[0] = total
+    for v in range(1, parents.size):
+        if state[v] == IN:
+            loss[v] = total
+        elif state[v] == OPEN:
+            above = max(0.0, branch[v])
+            loss[v] = above if state[parents[v]] == IN else min(above, loss[parents[v]])
+            if total - loss[v] <= bar:
+                state[v] = IN
+                changed = True
+    return changed

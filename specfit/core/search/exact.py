@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.errors import InvalidInputError, UnsupportedCostError
+from specfit.core.errors import InvalidInputError
 from specfit.core.search import _affine, _checks, _knapsack, _rows
+from specfit.core.search.general import search_general
 from specfit.core.search.problem import Price, SearchProblem, SearchResult, check_price
 
 
-def exact(problem: SearchProblem, *, price: Price = "cycle") -> SearchResult:
+def exact(
+    problem: SearchProblem, *, price: Price = "cycle", max_expansions: int = 20_000
+) -> SearchResult:
     """Find the selection with the most expected committed tokens per second.
 
     Maximises ``A(S) / T(S)`` for ``price="cycle"``, ``A(S) - price * T(S)`` for a number, over all
@@ -18,27 +21,29 @@ def exact(problem: SearchProblem, *, price: Price = "cycle") -> SearchResult:
 
         T(S) = draft_s[levels] + tau_s[|S|] + sum over experts of weight_s * min(1, sum of r_v)
 
+    and the copies of ``terms.copies`` besides, if there are any.
+
     Parameters
     ----------
     problem : SearchProblem
         The tree, its demand and the cost terms.
     price : "cycle" or float
         What a second costs, in tokens.
+    max_expansions : int
+        Subproblems that branch and bound may look at.
 
     Returns
     -------
     SearchResult
-        Of all best selections the one with the fewest nodes.
-
-    Raises
-    ------
-    UnsupportedCostError
-        `tau_s` is no line or a node limit binds, and experts are shared.
+        Of all best selections the one with the fewest nodes (under branch and bound: the first
+        found, by a fixed order).
 
     Notes
     -----
-    Polynomial: rounds of bounds, then if need be one minimum cut a price. The answer is exact for
-    the given demand, costs and probabilities; they are models.
+    Affine costs take polynomial time: rounds of bounds, then if need be one minimum cut a price. So
+    does any `tau_s` and node limit where no expert is shared: a tree knapsack. Everything else is
+    branch and bound, and ends with a bound if it must. The answer is exact for the given demand,
+    costs and probabilities; they are models.
 
     Examples
     --------
@@ -57,18 +62,16 @@ def exact(problem: SearchProblem, *, price: Price = "cycle") -> SearchResult:
     """
     check_price(price)
     check_takes_time(problem, price)
-    is_line, fixed_s, node_s = _checks.line(problem.tau_s)
-    if is_line:
-        hint = np.zeros(len(problem), bool)
-        result = search_line(problem, price, fixed_s + problem.draft_s, node_s, hint)
-        if result.num_nodes <= problem.node_limit:
-            return result
-    if _rows.any_binds(problem.demand.totals):
-        raise UnsupportedCostError(
-            "tau_s is no straight line, or max_nodes binds, and nodes share experts. "
-            "Give affine tau_s and no node limit."
-        )
-    return _search_sizes(problem, price)
+    if problem.terms.copies is None:
+        is_line, fixed_s, node_s = _checks.line(problem.tau_s)
+        if is_line:
+            hint = np.zeros(len(problem), bool)
+            result = search_line(problem, price, fixed_s + problem.draft_s, node_s, hint)
+            if result.num_nodes <= problem.node_limit:
+                return result
+        if not _rows.any_binds(problem.demand.totals):
+            return _search_sizes(problem, price)
+    return search_general(problem, price, max_expansions)
 
 
 def check_takes_time(problem: SearchProblem, price: Price) -> None:
@@ -100,7 +103,7 @@ def search_line(
         demand.indptr, demand.cols, demand.vals, demand.weight_s, demand.full_s,
         demand.shared_s, demand.totals, hint, mask, values, counts,
     )  # fmt: skip
-    return _result(mask, values, is_ratio, num_rounds=int(counts[0]), num_cuts=int(counts[1]))
+    return result_of(mask, values, is_ratio, num_rounds=int(counts[0]), num_cuts=int(counts[1]))
 
 
 def _search_sizes(problem: SearchProblem, price: Price) -> SearchResult:
@@ -113,10 +116,10 @@ def _search_sizes(problem: SearchProblem, price: Price) -> SearchResult:
         problem.tau_s, problem.node_limit, is_ratio,
         0.0 if price == "cycle" else float(price), _affine.SLACK, mask, values,
     )  # fmt: skip
-    return _result(mask, values, is_ratio, num_rounds=rounds, num_cuts=0)
+    return result_of(mask, values, is_ratio, num_rounds=rounds, num_cuts=0)
 
 
-def _result(
+def result_of(
     mask: NDArray[np.bool_],
     values: NDArray[np.float64],
     is_ratio: bool,
@@ -124,9 +127,9 @@ def _result(
     num_rounds: int,
     num_cuts: int,
 ) -> SearchResult:
+    """Return an optimal result from a kernel's mask and its A, T and price."""
     tokens, seconds, price = values[:3].tolist()
     objective = price if is_ratio else tokens - price * seconds
-    mask.setflags(write=False)
     return SearchResult(
         mask, objective, objective, "optimal", price, tokens, seconds, num_rounds, num_cuts
     )

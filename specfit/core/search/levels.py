@@ -39,7 +39,7 @@ class LevelSearch:
         self._max_nodes = max_nodes
         self._levels = -1
         self._best: SearchResult | None = None
-        self.pricer.start(terms.weight_s)
+        self.pricer.start(terms.weight_s, None if terms.copies is None else terms.is_priced)
 
     def add_level(
         self, parents: NDArray[np.int32], path_probs: NDArray[np.float64], predicted: Any

@@ -36,11 +36,17 @@ class ProbPricer:
         self._full_s = np.zeros(0)
         self._factors = np.zeros(0, np.float32)
 
-    def start(self, weight_s: NDArray[np.float64]) -> None:
-        """Begin a cycle with the weights float64[L, E], seconds; only those above 0 are priced."""
+    def start(
+        self, weight_s: NDArray[np.float64], is_priced: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Begin a cycle with the weights float64[L, E], seconds.
+
+        Only the experts in `is_priced`, bool[L, E], are looked at; without it those of weight above
+        0.
+        """
         self._shape = (weight_s.shape[0], weight_s.shape[1])
         flat = np.array(weight_s, np.float64).reshape(-1)
-        experts = np.flatnonzero(flat)
+        experts = np.flatnonzero(flat if is_priced is None else is_priced)
         self._is_whole = 2 * len(experts) > len(flat)
         self._experts = np.arange(len(flat)) if self._is_whole else experts
         self._weight_s = flat if self._is_whole else flat[experts]
@@ -130,12 +136,15 @@ class RoutingPricer:
     For oracles, tests and the rule of the paper; a repeated expert counts once.
     """
 
-    def start(self, weight_s: NDArray[np.float64]) -> None:
-        """Begin a cycle with the weights float64[L, E] in seconds."""
+    def start(
+        self, weight_s: NDArray[np.float64], is_priced: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Begin a cycle; see `ProbPricer.start`."""
         self._shape = (weight_s.shape[0], weight_s.shape[1])
         self._expert_s = np.array(weight_s, np.float64).reshape(-1)
         num_experts = len(self._expert_s)
-        self._column_of = np.full(num_experts, -1, np.int32)
+        priced = self._expert_s > 0 if is_priced is None else is_priced.reshape(-1)
+        self._column_of = np.where(priced, -1, -2).astype(np.int32)
         self._expert_of = np.zeros(num_experts, np.int64)
         self._totals = np.zeros(num_experts)
         self._num_columns = 0

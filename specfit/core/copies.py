@@ -1,0 +1,95 @@
+"""Copies that cost by a table, or that compute hides: what of a cycle's time is not affine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.errors import InvalidInputError, did_you_mean
+
+Overlap = Literal["none", "layer", "pass"]
+
+
+@dataclass(frozen=True, eq=False)
+class CopyTerms:
+    """Seconds that copying experts takes, a layer at a time, and what of it compute hides.
+
+    Layer l copies ``x_l``, the sum of `units` over its activated experts, in ``h_l(x_l)`` seconds:
+    `layer_s` at whole numbers, straight lines between them, and beyond the last number the last
+    line goes on. Fractions of a copy stand for expected copies.
+
+    Parameters
+    ----------
+    units : float64[L, E]
+        Copies that an expert takes when it is needed: 1 for a missing one, 0 for a resident one.
+    layer_s : float64[L, H+1]
+        Seconds of 0 to H copies in each layer, ``H >= 1``; non-decreasing, 0 or more. A free
+        allowance is a row that starts with zeros.
+    overlap : {"none", "layer", "pass"}
+        Copies and compute follow one another; run side by side within each layer, which takes the
+        longer of the two; or run side by side over the whole pass.
+
+    Raises
+    ------
+    InvalidInputError
+        A table decreases, a value is negative or not finite, or the shapes do not fit.
+    """
+
+    units: NDArray[np.float64]
+    layer_s: NDArray[np.float64]
+    overlap: Overlap = "none"
+
+    def __post_init__(self) -> None:
+        if self.overlap not in get_args(Overlap):
+            raise InvalidInputError(
+                f"overlap must be one of {', '.join(get_args(Overlap))}; got '{self.overlap}'."
+                f"{did_you_mean(self.overlap, get_args(Overlap))}"
+            )
+        if self.layer_s.ndim != 2 or self.layer_s.shape[1] < 2:
+            raise InvalidInputError(
+                f"layer_s must be [L, H+1] with H >= 1; got {list(self.layer_s.shape)}."
+            )
+        if self.units.ndim != 2 or len(self.units) != len(self.layer_s):
+            raise InvalidInputError(
+                f"units must be [L, E] with the L = {len(self.layer_s)} of layer_s; "
+                f"got {list(self.units.shape)}."
+            )
+        for name in ("units", "layer_s"):
+            array = getattr(self, name)
+            wrong = ~(np.isfinite(array) & (array >= 0))
+            _refuse(name, array, wrong, "must be finite and 0 or more")
+            array.setflags(write=False)
+        falls = np.zeros(self.layer_s.shape, bool)
+        falls[:, 1:] = np.diff(self.layer_s, axis=1) < 0
+        _refuse("layer_s", self.layer_s, falls, "may not be below the entry before it")
+
+    def layer_seconds(self, activation: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the seconds that each layer's copies take, float64[L], for activation [L, E]."""
+        copies = (self.units * activation).sum(axis=1)
+        last = self.layer_s.shape[1] - 1
+        low = np.minimum(copies.astype(np.intp), last - 1)
+        layers = np.arange(len(copies))
+        start, end = self.layer_s[layers, low], self.layer_s[layers, low + 1]
+        seconds: NDArray[np.float64] = start + (copies - low) * (end - start)
+        return seconds
+
+    def pass_seconds(
+        self, tau_s: float, expert_s: NDArray[np.float64], activation: NDArray[np.float64]
+    ) -> float:
+        """Return the seconds of a pass: `tau_s` and `expert_s`, float64[L], are its compute."""
+        copy_s = self.layer_seconds(activation)
+        compute_s = tau_s / len(copy_s) + expert_s
+        if self.overlap == "layer":
+            return float(np.maximum(compute_s, copy_s).sum())
+        if self.overlap == "pass":
+            return max(float(compute_s.sum()), float(copy_s.sum()))
+        return float(compute_s.sum() + copy_s.sum())
+
+
+def _refuse(name: str, array: NDArray[np.float64], wrong: NDArray[np.bool_], rule: str) -> None:
+    if wrong.any():
+        where = [int(i) for i in np.argwhere(wrong)[0]]
+        raise InvalidInputError(f"{name}{where} = {array[tuple(where)]}, but it {rule}.")

@@ -43,5 +43,5 @@ def calibrate(
             (key, f"{value:.6g}" if isinstance(value, float) else str(value))
             for key, value in asdict(profile).items()
         ]
-        print_table(["profile", str(out)], rows)
+        print_table(["profile", str(out)], rows, is_numeric=False)
     print_note(f"written to {out}. Use it: specfit decode --profile {out} --prompt ...")

@@ -37,9 +37,14 @@ def print_json(rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def print_table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", note: str = ""
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    title: str = "",
+    note: str = "",
+    is_numeric: bool = True,
 ) -> None:
-    """Print a table on stdout: first column left, the others right.
+    """Print a table on stdout.
 
     Parameters
     ----------
@@ -49,6 +54,8 @@ def print_table(
         Cells, as many in each row as there are columns.
     title, note : str
         Lines above and below the table.
+    is_numeric : bool
+        Whether all columns but the first hold numbers and so are set to the right.
     """
     from rich import box
     from rich.table import Table
@@ -57,7 +64,9 @@ def print_table(
         print_text(title, style="bold")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, name in enumerate(header):
-        table.add_column(_escaped(name), justify="right" if i else "left", overflow="fold")
+        table.add_column(
+            _escaped(name), justify="right" if i and is_numeric else "left", overflow="fold"
+        )
     for row in rows:
         table.add_row(*(_escaped(cell) for cell in row))
     _console().print(table)

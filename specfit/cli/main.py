@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from specfit.cli import calibrate, check, decode, demo, record, replay, show
+from specfit.cli import calibrate, check, decode, demo, doctor, record, replay, show
 from specfit.cli.console import print_error
 from specfit.core.errors import SpecfitError
 
@@ -55,3 +55,4 @@ for verb in (demo.demo, decode.decode, record.record, replay.replay, calibrate.c
     app.command()(verb)
 app.add_typer(show.app, name="show")
 app.add_typer(check.app, name="check")
+app.command()(doctor.doctor)

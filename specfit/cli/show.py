@@ -56,7 +56,7 @@ def show_trace(
     if as_json:
         print_json([{**asdict(reader.metadata), "missing": list(reader.missing)}])
     else:
-        print_table(["", str(trace)], list(_facts(reader).items()))
+        print_table(["", str(trace)], list(_facts(reader).items()), is_numeric=False)
     for gap in reader.missing:
         print_note(f"warning: {gap}")
 
@@ -90,7 +90,7 @@ def _print_registry(registry: Registry[Any], as_json: bool) -> None:
         (row["name"], row["what"], ", ".join(f"{k}={v}" for k, v in row["parameters"].items()))
         for row in rows
     ]
-    print_table(["name", "what it does", "parameters"], cells)
+    print_table(["name", "what it does", "parameters"], cells, is_numeric=False)
 
 
 def _describe(name: str, cls: type[Any]) -> dict[str, Any]:

@@ -1,13 +1,15 @@
+import json
 import subprocess
 import sys
 
+import numpy
 import pytest
 from typer.testing import CliRunner
 
 from specfit.cli.main import app
 from specfit.core.errors import InvalidInputError
 
-VERBS = ["demo", "decode", "record", "replay", "calibrate"]
+VERBS = ["demo", "decode", "record", "replay", "calibrate", "doctor"]
 LISTS = [["show", "policies"], ["show", "caches"], ["show", "trace"], ["check", "trace"]]
 
 
@@ -84,3 +86,9 @@ def test_show_lists_what_there_is(run, what, name):
     assert name in table.stdout
     assert f'"name": "{name}"' in lines.stdout
     assert table.exit_code == lines.exit_code == 0
+
+
+def test_doctor_names_every_dependency(run):
+    found = json.loads(run("doctor", "--json").stdout)
+    assert found["numpy"] == numpy.__version__
+    assert {"python", "torch", "memory that may be pinned", "bundled models"} <= set(found)

@@ -36,18 +36,7 @@ def run_pass(cache: ExpertCache, routing: NDArray[np.int16]) -> PassCounts:
     routing : int16[n, L, K]
         Experts of each token of the pass.
     """
-    num_layers = cache.num_layers
-    counts = np.zeros((3, num_layers), np.int64)  # hits, misses, evictions
-    layers = np.arange(num_layers)[:, None]
-    needed = np.zeros((num_layers, cache.num_experts), bool)
-    needed[layers, routing.swapaxes(0, 1).reshape(num_layers, -1)] = True
-    for layer in range(num_layers):
-        for wave in cache.waves(layer, np.flatnonzero(needed[layer])):
-            counts[0, layer] += len(wave.hits)
-            counts[1, layer] += len(wave.loads)
-            counts[2, layer] += len(wave.evictions)
-    cache.end_pass()
-    return PassCounts(*counts)
+    return PassCounts(*cache.run_pass(routing))
 
 
 def run_prefill(cache: ExpertCache, routing: NDArray[np.int16], chunks: tuple[int, ...]) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from specfit.core._jit import kernel
 
 
@@ -90,3 +92,88 @@ def take_smallest(keys: Any, candidates: Any, chosen: Any) -> None:
         chosen[at] = candidate
         count = min(count + 1, chosen.size)
     chosen.sort()
+
+
+@kernel
+def mark_needed(routing: Any, needed: Any) -> None:
+    """Set ``needed[l, e]`` where a token of ``routing``, int16[n, L, K], goes to expert e."""
+    for token in range(routing.shape[0]):
+        for layer in range(routing.shape[1]):
+            for k in range(routing.shape[2]):
+                needed[layer, routing[token, layer, k]] = True
+
+
+@kernel
+def serve_pass(
+    slots: Any,
+    keys: Any,
+    last_used: Any,
+    loaded: Any,
+    needed: Any,
+    capacity: int,
+    num_requests: int,
+    counts: Any,
+) -> int:
+    """Take a pass through a cache whose smallest keys leave first; return the requests so far.
+
+    ``slots``, ``keys``, ``last_used`` and ``loaded`` are int64[L, E], ``needed`` bool[L, E];
+    ``counts`` is int64[3, L] of hits, misses and evictions. ``keys`` may be ``last_used`` or
+    ``loaded`` itself. Equal to `ExpertCache.waves` layer by layer.
+    """
+    experts = np.empty(needed.shape[1], np.int64)
+    for layer in range(needed.shape[0]):
+        num_hits, num_experts = _hits_first(slots[layer], needed[layer], experts)
+        start, stop = 0, min(num_experts, capacity)
+        while start < num_experts:
+            wave = experts[start:stop].copy()
+            wave.sort()
+            num_requests += 1
+            counts[2, layer] += _serve_wave(
+                slots[layer], keys[layer], loaded[layer], wave, capacity, num_requests
+            )
+            for expert in wave:
+                last_used[layer, expert] = num_requests
+            start, stop = stop, min(num_experts, stop + capacity)
+        counts[0, layer] += num_hits
+        counts[1, layer] += num_experts - num_hits
+    return num_requests
+
+
+@kernel
+def _hits_first(slots: Any, needed: Any, experts: Any) -> tuple[int, int]:
+    """Fill in the needed experts, residents first, each part ascending; return hits and all."""
+    count = 0
+    for expert in range(needed.size):
+        if needed[expert] and slots[expert] >= 0:
+            experts[count] = expert
+            count += 1
+    num_hits = count
+    for expert in range(needed.size):
+        if needed[expert] and slots[expert] < 0:
+            experts[count] = expert
+            count += 1
+    return num_hits, count
+
+
+@kernel
+def _serve_wave(
+    slots: Any, keys: Any, loaded: Any, experts: Any, capacity: int, request: int
+) -> int:
+    """Make the experts of one wave resident; return how many left."""
+    hits = np.empty(experts.size, np.int64)
+    hit_slots = np.empty(experts.size, np.int64)
+    loads = np.empty(experts.size, np.int64)
+    num_hits = split(slots, experts, hits, hit_slots, loads)
+    num_loads = experts.size - num_hits
+    if num_loads == 0:
+        return 0
+    candidates = np.empty(slots.size, np.int64)
+    num_candidates, num_resident = find_candidates(slots, experts, candidates)
+    victims = np.empty(max(0, num_resident + num_loads - capacity), np.int64)
+    if victims.size:
+        take_smallest(keys, candidates[:num_candidates], victims)
+    taken = np.zeros(capacity, np.bool_)
+    place(slots, hits[:num_hits], loads[:num_loads], victims, taken, hit_slots)
+    for expert in loads[:num_loads]:
+        loaded[expert] = request
+    return victims.size

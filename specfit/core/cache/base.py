@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.cache._kernels import find_candidates, place, split
+from specfit.core.cache._kernels import find_candidates, mark_needed, place, split
 from specfit.core.errors import CapacityError, ContractError, InvalidInputError
 from specfit.core.experts import ModelGeometry, Residency
 from specfit.core.registry import Registry
@@ -166,8 +166,35 @@ class ExpertCache(ABC):
         self._last_used[layer, experts] = self._num_requests
         return LoadPlan(layer, hits, hit_slots, loads, load_slots, victims)
 
+    def run_pass(self, routing: NDArray[np.int16]) -> IdArray:
+        """Take a whole pass through the cache, layer by layer, and end it, where nothing is copied.
+
+        Parameters
+        ----------
+        routing : int16[n, L, K]
+            Experts of each token of the pass.
+
+        Returns
+        -------
+        int64[3, L]
+            Hits, misses and evictions of each layer.
+        """
+        needed = self._needed(routing)
+        counts = np.zeros((3, self.num_layers), np.int64)
+        for layer in range(self.num_layers):
+            for wave in self.waves(layer, np.flatnonzero(needed[layer])):
+                counts[:, layer] += len(wave.hits), len(wave.loads), len(wave.evictions)
+        self.end_pass()
+        return counts
+
     def end_pass(self) -> None:  # noqa: B027 - optional hook
         """Tell the cache that a pass is over; nothing to do for most rules."""
+
+    def _needed(self, routing: NDArray[np.int16]) -> NDArray[np.bool_]:
+        """Return the experts that a pass needs in each layer, bool[L, E]."""
+        needed = np.zeros((self.num_layers, self.num_experts), bool)
+        mark_needed(routing, needed)
+        return needed
 
     def _victims(self, layer: int, experts: IdArray, num_loads: int) -> IdArray:
         """Return the experts that leave so that `num_loads` find room beside those needed."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from specfit.core._jit import kernel
 from specfit.core.search._flow import Network, add_arc, new_network, saturate
-from specfit.core.search._rows import Rows
+from specfit.core.search._rows import Rows, root_load
 
 FITS, PARTIAL, FULL = 0, 1, 2
 
@@ -42,15 +42,89 @@ def closure(
     taken[0] = True
     if num_vertices == 0:
         return
+    _, _, network = _build(
+        parents, profits, node_s, vertex, num_vertices, price, margin, rows, base, load
+    )
+    source = network.arcs_at.size - 2
+    side = saturate(network, source, source + 1)
+    for v in range(1, parents.size):
+        taken[v] = vertex[v] >= 0 and side[vertex[v]] >= 0
+
+
+@kernel
+def _build(
+    parents: Any,
+    profits: Any,
+    node_s: float,
+    vertex: Any,  # int64[N], -1 where not live
+    num_vertices: int,
+    price: float,
+    margin: float,
+    rows: Rows,
+    base: Any,
+    load: Any,
+) -> tuple[Any, Any, Network]:
+    """Return the kind and the group of each column, and the network of the live nodes.
+
+    Its vertices are the live nodes, the groups of columns, the source and the sink.
+    """
     kinds, num_entries = _classify(rows, vertex, base, load)
     group, num_groups = _merge(rows, vertex, num_vertices, kinds)
     source = num_vertices + num_groups
     network = new_network(source + 2, 2 * num_vertices + num_groups + num_entries)
     _connect_nodes(network, parents, profits, node_s, vertex, price, margin, rows, kinds, source)
     _connect_columns(network, vertex, num_vertices, price, rows, base, kinds, group, source + 1)
-    side = saturate(network, source, source + 1)
-    for v in range(1, parents.size):
-        taken[v] = vertex[v] >= 0 and side[vertex[v]] >= 0
+    return kinds, group, network
+
+
+@kernel
+def fair_shares(
+    parents: Any,  # int32[N]
+    profits: Any,  # float64[N]
+    node_s: float,
+    price: float,
+    indptr: Any,
+    cols: Any,
+    vals: Any,
+    weight_s: Any,
+    totals: Any,  # float64[C], sum of all rows
+    shares: Any,  # float64[N, C], out
+) -> None:
+    """Write what each node pays of each column's price, such that no closed set gains too much.
+
+    The shares are a maximum flow of the full network. They never exceed ``price * weight_s * r_v``,
+    nor add up to more than ``price * weight_s`` in a column.
+    """
+    rows = Rows(indptr, cols, vals, weight_s)
+    base = root_load(rows)
+    vertex = np.arange(parents.size) - 1
+    num_vertices = parents.size - 1
+    kinds, group, network = _build(
+        parents, profits, node_s, vertex, num_vertices, price, 0.0, rows, base, totals
+    )
+    source = network.arcs_at.size - 2
+    saturate(network, source, source + 1)
+    num_groups = source - num_vertices
+    flows = np.zeros((parents.size, num_groups))
+    for arc in range(0, network.num_arcs[0], 2):
+        tail, head = network.head[arc + 1], network.head[arc]
+        if tail < num_vertices and num_vertices <= head < source:
+            flows[tail + 1, head - num_vertices] = network.room[arc + 1]
+    group_s = np.zeros(num_groups)
+    for c in range(kinds.size):
+        if kinds[c] != FITS:
+            group_s[group[c]] += weight_s[c] * (1.0 - base[c])
+    shares[:] = 0.0
+    for v in range(parents.size):
+        first, count = _span(rows, v)
+        for i in range(count):
+            c = rows.cols[first + i] if rows.cols.size else i
+            value = rows.vals[first + i]
+            if v == 0 or kinds[c] == FITS:
+                shares[v, c] = price * weight_s[c] * value
+            elif value > 0.0 and group_s[group[c]] > 0.0:
+                part = weight_s[c] * (1.0 - base[c]) / group_s[group[c]]
+                shares[v, c] = flows[v, group[c]] * part
 
 
 @kernel

@@ -84,12 +84,22 @@ class Demand:
             matrix[node, self.cols[entries]] = self.vals[entries]
         return matrix
 
+    def charged(self, mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return the part of each expert's price that a selection pays, float64[L, E].
+
+        Without a discount this is the probability that it uses the expert. Experts that were not
+        priced read 0.
+        """
+        return self._capped(self.rows()[mask])
+
     def activation(self, mask: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Return the probability that a selection uses each expert, float64[L, E], undiscounted.
 
-        Experts without weight were not priced and read 0.
+        Experts that were not priced read 0.
         """
-        shares = self.rows()[mask] / np.maximum(self.factors[mask], 1e-30)[:, None]
+        return self._capped(self.rows()[mask] / np.maximum(self.factors[mask], 1e-30)[:, None])
+
+    def _capped(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         flat = np.zeros(self.shape[0] * self.shape[1])
-        flat[self.experts] = np.minimum(1.0, shares.sum(axis=0))
+        flat[self.experts] = np.minimum(1.0, rows.sum(axis=0))
         return flat.reshape(self.shape)

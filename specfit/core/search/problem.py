@@ -147,13 +147,22 @@ def _check(problem: SearchProblem) -> None:
         )
     if len(problem.terms.tau_s) < 2:
         raise InvalidInputError("tau_s must hold the seconds of at least one node, tau_s[1].")
-    fault, node = _checks.check_tree(problem.parents, problem.path_probs)
+    check_tree(problem.parents, problem.path_probs)
+
+
+def check_tree(parents: NDArray[np.int32], path_probs: NDArray[np.float64]) -> None:
+    """Raise unless the arrays, int32[N] and float64[N], describe a tree with path probabilities."""
+    if len(parents) == 0:
+        raise InvalidTreeError("a tree has at least its root; got no nodes.")
+    fault, node = _checks.check_tree(parents, path_probs)
     if fault:
-        raise InvalidTreeError(_tree_fault(problem, fault, node))
+        raise InvalidTreeError(_tree_fault(parents, path_probs, fault, node))
 
 
-def _tree_fault(problem: SearchProblem, fault: int, node: int) -> str:
-    parent, prob = problem.parents[node], problem.path_probs[node]
+def _tree_fault(
+    parents: NDArray[np.int32], path_probs: NDArray[np.float64], fault: int, node: int
+) -> str:
+    parent, prob = parents[node], path_probs[node]
     if fault == _checks.BAD_ROOT:
         return f"parents[0] must be -1, the root's; got {parent}."
     if fault == _checks.BAD_PARENT:
@@ -165,5 +174,5 @@ def _tree_fault(problem: SearchProblem, fault: int, node: int) -> str:
         return f"path_probs[{node}] = {prob}, but a probability is from 0 to 1."
     return (
         f"path_probs[{node}] = {prob} is above that of its parent, "
-        f"path_probs[{parent}] = {problem.path_probs[parent]}; a longer path is never likelier."
+        f"path_probs[{parent}] = {path_probs[parent]}; a longer path is never likelier."
     )

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.errors import InvalidInputError, UnsupportedCostError
-from specfit.core.search import _checks, _stop
+from specfit.core.errors import InvalidInputError
+from specfit.core.search import _affine, _checks, _stop
+from specfit.core.search.exact import exact
+from specfit.core.search.phantoms import with_phantoms
 from specfit.core.search.problem import SearchProblem, SearchResult
 
 
@@ -49,7 +51,8 @@ def should_draft(
     Parameters
     ----------
     problem : SearchProblem
-        The tree at the current depth. Its node limit is ignored.
+        The tree at the current depth. Under affine costs its node limit is ignored, so that more
+        drafting looks no worse than it is.
     best : SearchResult
         Answer of the search on `problem`; its price is used.
     growth : float64[J] or float64[N, J]
@@ -66,27 +69,42 @@ def should_draft(
     InvalidInputError
         A shape does not fit, a probability is not one, or ``draft_s`` has no entry for J more
         levels.
-    UnsupportedCostError
-        ``tau_s`` is no straight line.
     """
     n, ahead = len(problem), int(growth.shape[-1])
     _check(problem, growth, expandable)
-    terms, demand = problem.terms, problem.demand
+    by_node = np.array(np.broadcast_to(growth, (n, ahead)), np.float64)
+    bar = 0.0 if best.objective == best.price else best.objective
     is_line, fixed_s, node_s = _checks.line(problem.tau_s)
-    if not is_line:
-        raise UnsupportedCostError("the stop rule needs a tau_s that is a straight line.")
+    if not is_line or problem.terms.copies is not None:
+        return _search_phantoms(problem, best.price, bar, by_node, expandable)
+    demand = problem.demand
     surplus = np.empty(ahead)
-    is_ratio = best.objective == best.price
     first = problem.levels + 1
     levels_ahead = _stop.look_ahead(
-        problem.parents, problem.path_probs, np.array(expandable),
-        np.array(np.broadcast_to(growth, (n, ahead)), np.float64),
-        terms.draft_s[first : first + ahead] + fixed_s, node_s,
-        best.price, 0.0 if is_ratio else best.objective,
+        problem.parents, problem.path_probs, np.array(expandable), by_node,
+        problem.terms.draft_s[first : first + ahead] + fixed_s, node_s, best.price, bar,
         demand.indptr, demand.cols, demand.vals, demand.weight_s, demand.full_s, demand.shared_s,
         demand.totals, surplus,
     )  # fmt: skip
     return StopDecision(levels_ahead > 0, levels_ahead, surplus)
+
+
+def _search_phantoms(
+    problem: SearchProblem,
+    price: float,
+    bar: float,
+    growth: NDArray[np.float64],
+    expandable: NDArray[np.bool_],
+) -> StopDecision:
+    """Decide by a search of the tree with its phantoms as nodes; for costs that are not affine."""
+    surplus = np.full(growth.shape[1], np.nan)
+    for ahead in range(1, len(surplus) + 1):
+        grown = with_phantoms(problem, growth, expandable, ahead)
+        result = exact(grown, price=price)
+        surplus[ahead - 1] = result.upper_bound - bar
+        if surplus[ahead - 1] > _affine.SLACK * max(1.0, result.expected_committed):
+            return StopDecision(True, ahead, surplus)
+    return StopDecision(False, 0, surplus)
 
 
 def _check(

@@ -9,8 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
     from rich.progress import Progress, TaskID
+    from rich.table import Table
+
+WIDE = 1000
+"""Columns where no terminal sets a limit."""
 
 
 def print_error(message: str) -> None:
@@ -55,28 +59,51 @@ def print_table(
     title, note : str
         Lines above and below the table.
     is_numeric : bool
-        Whether all columns but the first hold numbers and so are set to the right.
+        Whether all columns but the first hold numbers: they are set to the right, and where a
+        terminal is too narrow, one below the other.
     """
-    from rich import box
-    from rich.table import Table
-
     if title:
         print_text(title, style="bold")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for i, name in enumerate(header):
-        table.add_column(
-            _escaped(name), justify="right" if i and is_numeric else "left", overflow="fold"
-        )
-    for row in rows:
-        table.add_row(*(_escaped(cell) for cell in row))
-    _console().print(table)
+    console, table = _console(), _table(header, rows, is_numeric=is_numeric)
+    if is_numeric and _width_of(table) > console.width:
+        for i, name in enumerate(header[1:], 1):
+            print_text(name, style="bold")
+            console.print(_table(["", ""], [(row[0], row[i]) for row in rows], is_numeric=True))
+    else:
+        console.print(table)
     if note:
         print_text(note, style="dim")
 
 
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, is_numeric: bool) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(header))
+    for i, name in enumerate(header):
+        justify: JustifyMethod = "right" if i and is_numeric else "left"
+        table.add_column(_escaped(name), justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*(_escaped(cell) for cell in row))
+    return table
+
+
+def _width_of(table: Table) -> int:
+    """Return the columns of a terminal that the table takes without breaking a cell."""
+    from rich.console import Console
+
+    return Console(width=WIDE).measure(table).maximum
+
+
 @contextmanager
-def progress() -> Iterator[Progress]:
-    """Show progress bars on stderr while the block runs; only name the tasks without a terminal."""
+def progress(*, is_named: bool = True) -> Iterator[Progress]:
+    """Show progress bars on stderr while the block runs.
+
+    Parameters
+    ----------
+    is_named : bool
+        Whether to name the tasks, a line each, where stderr is no terminal.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
 
@@ -90,7 +117,7 @@ def progress() -> Iterator[Progress]:
 
     class NamedTasks(Progress):
         def add_task(self, description: str, *args: Any, **fields: Any) -> TaskID:
-            if not console.is_terminal:
+            if is_named and not console.is_terminal:
                 print_note(f"{description} ...")
             return super().add_task(description, *args, **fields)
 
@@ -104,7 +131,7 @@ def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     console = Console(stderr=stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=1000)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=WIDE)
 
 
 def _escaped(text: str) -> str:

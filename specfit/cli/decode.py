@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from specfit.cli import options
-from specfit.cli.console import print_json, print_note
+from specfit.cli.console import print_json, print_note, progress
 
 if TYPE_CHECKING:
     from specfit.cli.live import Live
     from specfit.cli.prompts import Prompt
-    from specfit.core.decode import DecodeResult
+    from specfit.core.decode import DecodeResult, Observer
     from specfit.core.policy import Policy
 
 
@@ -57,17 +58,23 @@ def decode(
 def _decode_one(
     live: Live, policy: Policy, prompt: Prompt, max_new_tokens: int, *, is_shown: bool
 ) -> DecodeResult:
-    from specfit.cli.textstream import TextDisplay
+    from specfit.cli.textstream import TextDisplay, TokenBar
 
+    request = live.request(prompt.text, max_new_tokens)
     display = TextDisplay(live.text, sys.stdout)
-    loop = live.loop(policy, [display] if is_shown else [])
+    observers: list[Observer] = [display] if is_shown else []
+    is_streaming = is_shown and sys.stdout.isatty()
     try:
-        return loop.run(live.request(prompt.text, max_new_tokens))
+        with nullcontext() if is_streaming else progress(is_named=False) as bars:
+            if bars is not None:
+                observers.append(TokenBar(bars, prompt.id))
+            return live.loop(policy, observers).run(request)
     except KeyboardInterrupt:
+        if not is_shown:
+            raise
         display.end()
-        raise KeyboardInterrupt(
-            f"the text above is the target's own so far ({display.num_tokens} tokens)"
-        ) from None
+        kept = f"the text above is the target's own so far ({display.num_tokens} tokens)"
+        raise KeyboardInterrupt(kept) from None
 
 
 def statistics_line(live: Live, result: DecodeResult) -> str:

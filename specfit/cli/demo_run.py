@@ -114,7 +114,7 @@ def run_demo(options: DemoOptions, folder: Path, bars: Progress) -> DemoRun:
     entries = entries_of(options.cache)
     wanted = LiveOptions(options.model, None, options.cache, "pcie4", None, "profile", Sampling())
     recorded, runs = folder / "trace", folder / "trace-run"
-    with open_live(wanted) as live:
+    with open_live(wanted, bars) as live:
         live.profile.write(folder / "profile.toml")
         requests = [live.request(p.text, options.max_new_tokens) for p in prompts]
         reference = stock_texts(live, requests, bars)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ from specfit.core.errors import InvalidInputError
 from specfit.core.noise import Sampling
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from specfit.backends.torch_backend import TorchBackend
     from specfit.core.cost import CostModel
     from specfit.core.policy import Policy
@@ -119,8 +121,13 @@ class Live:
 
 
 @contextmanager
-def open_live(options: LiveOptions) -> Iterator[Live]:
+def open_live(options: LiveOptions, bars: Progress | None = None) -> Iterator[Live]:
     """Load the model and set up all that the options ask for; close it at the end.
+
+    Parameters
+    ----------
+    bars : Progress, optional
+        The progress display in use, if there is one.
 
     Raises
     ------
@@ -136,21 +143,21 @@ def open_live(options: LiveOptions) -> Iterator[Live]:
     given = None if options.profile is None else profile_from(options.profile)
     with load(folder, head=options.head, cache=options.cache) as backend:
         inputs = inputs_of_model(folder, backend.geometry, options.sampling)
-        profile = connect(backend, given or measured_profile(backend), link)
+        profile = connect(backend, given or measured_profile(backend, bars), link)
         cost = cost_from(options.cost, profile)
         warm_up_search()
         warm_up_inputs(inputs.predictor, inputs.acceptance, backend.geometry)
         yield Live(options, backend, profile, inputs, cost)
 
 
-def measured_profile(backend: TorchBackend) -> HardwareProfile:
+def measured_profile(backend: TorchBackend, bars: Progress | None = None) -> HardwareProfile:
     """Measure this machine with the loaded model; a few seconds."""
     from specfit.backends.calibrate import calibrate
 
-    with progress() as bars:
-        task = bars.add_task("calibrating this machine", total=None)
+    with progress() if bars is None else nullcontext(bars) as shown:
+        task = shown.add_task("calibrating this machine", total=None)
         return calibrate(
-            backend, on_step=lambda done, total: bars.update(task, completed=done, total=total)
+            backend, on_step=lambda done, total: shown.update(task, completed=done, total=total)
         )
 
 

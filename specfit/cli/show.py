@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -87,14 +89,26 @@ def _print_registry(registry: Registry[Any], as_json: bool) -> None:
         print_json(rows)
         return
     cells = [
-        (row["name"], row["what"], ", ".join(f"{k}={v}" for k, v in row["parameters"].items()))
+        (
+            row["name"],
+            row["what"],
+            ", ".join(f"{k}={v}" for k, v in row["parameters"].items()),
+            row["source"],
+        )
         for row in rows
     ]
-    print_table(["name", "what it does", "parameters"], cells, is_numeric=False)
+    print_table(["name", "what it does", "parameters", "source"], cells, is_numeric=False)
 
 
 def _describe(name: str, cls: type[Any]) -> dict[str, Any]:
     listed = [f for f in fields(cls) if f.init] if is_dataclass(cls) else []
     defaults = {f.name: None if f.default is MISSING else f.default for f in listed}
     summary = (cls.__doc__ or "").strip().split("\n")[0]
-    return {"name": name, "what": summary, "parameters": defaults}
+    return {"name": name, "what": summary, "parameters": defaults, "source": _source(cls)}
+
+
+def _source(cls: type[Any]) -> str:
+    """Return the papers that the module of a class names after "Source:"."""
+    text = " ".join((sys.modules[cls.__module__].__doc__ or "").split())
+    found = re.search(r"Source: (.*?\d)\.(?: |$)", text)
+    return found[1] if found else ""

@@ -3,13 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from specfit.core.backend import Prefill, Request
 from specfit.core.decode import CycleRecord, Observer
 
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
 UNFINISHED = "\ufffd"
 """What a tokenizer writes for bytes that are not yet a whole character."""
+
+
+class TokenBar(Observer):
+    """Moves a progress bar as tokens come.
+
+    Parameters
+    ----------
+    bars : Progress
+        The progress display.
+    label : str
+        What the bar is called.
+    """
+
+    def __init__(self, bars: Progress, label: str) -> None:
+        self._bars = bars
+        self._label = label
+        self._task: TaskID | None = None
+
+    def on_start(self, request: Request, prefill: Prefill) -> None:
+        """Show the bar."""
+        total = request.max_new_tokens
+        self._task = self._bars.add_task(self._label, total=total, completed=1)
+
+    def on_cycle(self, record: CycleRecord) -> None:
+        """Count what a cycle committed."""
+        assert self._task is not None, "a request starts before its cycles"
+        self._bars.advance(self._task, record.num_committed)
+
+    def on_end(self, tokens: tuple[int, ...], stop_reason: str) -> None:
+        """Take the bar away."""
+        assert self._task is not None, "a request starts before it ends"
+        self._bars.remove_task(self._task)
 
 
 class TextDisplay(Observer):

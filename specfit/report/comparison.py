@@ -19,7 +19,7 @@ from specfit.report.measures import (
     number_text,
 )
 from specfit.report.runs import Run
-from specfit.report.words import interval_text
+from specfit.report.words import range_text
 from specfit.sim.metrics import Interval, seconds_errors
 
 
@@ -77,10 +77,12 @@ class Comparison:
         rows += [[m.label, *(m.text(c.live.metrics) for c in self.contenders)] for m in COUNTS]
         rows.append(["tokens/s, measured", *self._numbers("live")])
         rows.append(["tokens/s, simulated", *self._numbers("replayed")])
-        rows.append(["speed-up, measured", *(self._speedup_text(c) for c in self.contenders)])
+        gains = [self.speedup(contender) for contender in self.contenders]
+        rows.append(["speed-up, measured", *(f"{gain.estimate:.2f}" for gain in gains)])
+        rows.append(["  its 95 % interval", *map(range_text, gains)])
         rows += [[m.label, *(m.text(c.live.metrics) for c in self.contenders)] for m in PREDICTIONS]
-        rows.append(["cycle time off by, predicted", *map(_predicted_text, self.contenders)])
-        rows.append(["cycle time off by, simulated", *map(_simulated_text, self.contenders)])
+        rows.append(["cycle time off, predicted", *map(_predicted_text, self.contenders)])
+        rows.append(["cycle time off, simulated", *map(_simulated_text, self.contenders)])
         return rows
 
     def json_rows(self) -> list[dict[str, Any]]:
@@ -104,9 +106,6 @@ class Comparison:
     def _numbers(self, world: str) -> Sequence[str]:
         runs: list[Run] = [getattr(c, world) for c in self.contenders]
         return [number_text(run.metrics.tokens_per_s, 1) for run in runs]
-
-    def _speedup_text(self, contender: Contender) -> str:
-        return "1" if contender is self.baseline else interval_text(self.speedup(contender))
 
 
 def _predicted_text(contender: Contender) -> str:

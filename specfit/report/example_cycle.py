@@ -63,9 +63,13 @@ def _caption(record: CycleRecord, decode: Callable[[Sequence[int]], str]) -> str
     outcome = record.outcome
     committed = decode(outcome.committed).replace("\n", "↵")
     return (
-        f"{len(outcome.cycle.tree)} nodes in {outcome.cycle.levels} levels drafted, "
-        f"{len(outcome.selection)} verified, "
-        f"{len(outcome.committed)} tokens committed: “{committed}”. "
+        f"{_counted(len(outcome.cycle.tree), 'node')} drafted in "
+        f"{_counted(outcome.cycle.levels, 'level')}, {len(outcome.selection)} verified, "
+        f"{_counted(len(outcome.committed), 'token')} committed: “{committed}”.\n"
         f"On each node: the calibrated probability that it is accepted after its parent, "
-        f"and the expert time that it adds."
+        f"and the expert time it adds."
     )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -85,4 +85,4 @@ def json_values(measures: Sequence[Measure], metrics: Metrics) -> dict[str, floa
 
 def error_text(median: float, p95: float) -> str:
     """Return the median and the 95th percentile of relative errors as a table cell."""
-    return "–" if math.isnan(median) else f"{median:.1%} / {p95:.1%}"  # noqa: RUF001
+    return "–" if math.isnan(median) else f"{median * 100:.0f} / {p95 * 100:.0f} %"  # noqa: RUF001

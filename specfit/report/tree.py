@@ -18,7 +18,7 @@ ROW_IN = 0.30
 COLUMN_IN = 2.25
 CARD_IN = (1.78, 0.235)
 MARGIN_IN = 0.35
-HEAD_IN = 1.05
+HEAD_IN = 1.3
 TOKEN_CHARS = 11
 
 
@@ -39,7 +39,7 @@ class TreeView:
     selected, accepted : bool[N]
         The nodes that were verified, and of those the ones that the target agreed with.
     title, caption : str
-        Lines above the tree.
+        Above the tree; the caption has at most two lines.
     """
 
     tree: DraftTree
@@ -56,12 +56,12 @@ def draw_tree(view: TreeView) -> Figure:
     """Draw a drafted tree from left to right, one card a node."""
     rows = leaf_rows(view.tree)
     levels = view.tree.num_levels
-    width = max(levels * COLUMN_IN + CARD_IN[0] + 2 * MARGIN_IN, 7.5)
+    width = max(levels * COLUMN_IN + CARD_IN[0] + 2 * MARGIN_IN, 8.2)
     height = HEAD_IN + (rows.max() + 1) * ROW_IN + MARGIN_IN
     figure = style.new_figure(width, height)
     axes = figure.add_axes((0, 0, 1, 1), frameon=False, xticks=[], yticks=[])
     axes.set(xlim=(0, width), ylim=(height, 0))
-    _draw_head(axes, view, width)
+    _draw_head(axes, view)
     x = MARGIN_IN + view.tree.depths * COLUMN_IN
     y = HEAD_IN + (rows + 0.5) * ROW_IN
     for node in np.lexsort((np.arange(len(rows)), view.selected)).tolist():
@@ -92,12 +92,21 @@ def leaf_rows(tree: DraftTree) -> NDArray[np.float64]:
     return rows
 
 
-def _draw_head(axes: Axes, view: TreeView, width: float) -> None:
+def _draw_head(axes: Axes, view: TreeView) -> None:
     axes.text(
         MARGIN_IN, 0.33, view.title, size=12, weight="bold", color=style.INK, parse_math=False
     )
-    axes.text(MARGIN_IN, 0.56, view.caption, size=8.5, color=style.MUTED, parse_math=False)
-    x, y = MARGIN_IN, 0.82
+    axes.text(
+        MARGIN_IN,
+        0.46,
+        view.caption,
+        size=8.5,
+        color=style.MUTED,
+        va="top",
+        linespacing=1.4,
+        parse_math=False,
+    )
+    x, y = MARGIN_IN, 1.02
     legend = (
         (style.ACCENT_PALE, style.GOOD, "chosen and accepted"),
         (style.ACCENT_PALE, style.ACCENT, "chosen"),

@@ -36,6 +36,11 @@ def interval_text(interval: Interval) -> str:
     return f"{interval.estimate:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
+def range_text(interval: Interval) -> str:
+    """Return ``1.07-1.17``."""
+    return f"{interval.low:.2f}-{interval.high:.2f}"
+
+
 def speedup_text(interval: Interval) -> str:
     """Return the speed-up with its interval, for a picture."""
     return f"{interval.estimate:.2f}× [{interval.low:.2f}, {interval.high:.2f}]"  # noqa: RUF001

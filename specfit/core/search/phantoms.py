@@ -19,8 +19,8 @@ def with_phantoms(
 ) -> SearchProblem:
     """Return `problem` as it could be after `ahead` more levels, at best.
 
-    Under every expandable node hangs a chain of `ahead` phantoms that need no expert. The i-th has the
-    node's path probability times the first i entries of its growth.
+    Under every expandable node hangs a chain of `ahead` phantoms that need no expert. The i-th has
+    the node's path probability times the first i entries of its growth.
 
     Parameters
     ----------

@@ -8,6 +8,8 @@ selection, so ``price * T - A`` is minimised by the minimum-norm point of its ba
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -175,7 +177,7 @@ def _closed(union: ExpectedUnion, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _nearest(
-    points: NDArray[np.float64], weights: NDArray[np.float64]
+    points: NDArray[np.float64], weights: NDArray[Any]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the points whose hull has the point nearest to 0 inside it, and its weights."""
     while True:

@@ -15,6 +15,15 @@ hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=Tr
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+NEED_TORCH = ["contract/test_torch*", "integration/*", "unit/backends/*"]
+collect_ignore_glob = [] if HAS_TORCH else NEED_TORCH
+
+
+def pytest_report_header() -> str:
+    """Say what is left out where the live backend is not installed."""
+    return "" if HAS_TORCH else f"torch is not installed: {', '.join(NEED_TORCH)} are left out"
+
 
 @pytest.fixture(autouse=True)
 def _global_random_state_is_left_alone() -> Iterator[None]:
@@ -32,7 +41,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _why_no_gpu() -> str:
-    if importlib.util.find_spec("torch") is None:
+    if not HAS_TORCH:
         return "torch is not installed"
     import torch
 

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from specfit.cli import calibrate, check, decode, demo, doctor, record, replay, show
+from specfit.cli import calibrate, check, decode, demo, doctor, explain, record, replay, show
 from specfit.cli.console import print_error
 from specfit.core.errors import SpecfitError
 
@@ -51,8 +51,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo.demo, decode.decode, record.record, replay.replay, calibrate.calibrate):
+for verb in (demo.demo, decode.decode, record.record, replay.replay, explain.explain):
     app.command()(verb)
+app.command()(calibrate.calibrate)
 app.add_typer(show.app, name="show")
 app.add_typer(check.app, name="check")
 app.command()(doctor.doctor)

@@ -35,15 +35,25 @@ def marginal_expert_s(cycle: Cycle, selection: Selection) -> NDArray[np.float64]
     share is what is left. Expert (l, e) costs ``weight_s[l, e] * min(1, sum of r)``, the price that
     the search works with; a discount on likely paths is not applied.
     """
+    return _marginal(cycle, selection, cycle.terms.weight_s)
+
+
+def marginal_misses(cycle: Cycle, selection: Selection) -> NDArray[np.float64]:
+    """Return the expected copies of the selection with each node, less those without it."""
+    return _marginal(cycle, selection, (~cycle.residency.mask).astype(np.float64))
+
+
+def _marginal(
+    cycle: Cycle, selection: Selection, weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
     tree = cycle.tree
-    weight_s = cycle.terms.weight_s  # [L, E]
     needs = first_need_probs(tree, cycle.expert_probs.probs)
     chosen = needs[selection.mask].sum(axis=0)  # [L, E]
-    seconds = np.empty(len(tree))
+    added = np.empty(len(tree))
     for node in range(len(tree)):
-        added = tree.ancestor_mask[node] & ~selection.mask
-        together = chosen + needs[added].sum(axis=0)
+        missing = tree.ancestor_mask[node] & ~selection.mask
+        together = chosen + needs[missing].sum(axis=0)
         without = np.maximum(together - needs[node], 0.0)
         saved = np.minimum(together, 1.0) - np.minimum(without, 1.0)
-        seconds[node] = float((weight_s * saved).sum())
-    return seconds
+        added[node] = float((weights * saved).sum())
+    return added

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from specfit.cli.main import app
 from specfit.core.errors import InvalidInputError
 
-VERBS = ["demo", "decode", "record", "replay", "calibrate", "doctor"]
+VERBS = ["demo", "decode", "record", "replay", "calibrate", "explain", "doctor"]
 LISTS = [["show", "policies"], ["show", "caches"], ["show", "trace"], ["check", "trace"]]
 
 

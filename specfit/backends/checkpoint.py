@@ -1,12 +1,13 @@
 """Qwen3-MoE checkpoints: what is in a folder, and its weights in the layout that offloading wants.
 
 One expert is one contiguous block, gate | up | down, so that one copy brings it to the device.
-Everything else is returned by name for the model to load. Both spellings of the experts are read: one
-tensor an expert and projection (all releases), and the fused tensors that transformers can write.
+Everything else is returned by name for the model to load. Both spellings of the experts are read:
+one tensor an expert and projection (all releases), and the fused ones that transformers can write.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -77,6 +78,12 @@ class Checkpoint:
             vocab_size=config.vocab_size,
         )
 
+    @property
+    def tokenizer_hash(self) -> str:
+        """SHA-256 of ``tokenizer.json``; empty if there is none."""
+        path = self.folder / "tokenizer.json"
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
     def load(self, bank: Tensor) -> dict[str, Tensor]:
         """Fill the host bank with the experts and return every other tensor in the bank's dtype.
 
@@ -132,7 +139,8 @@ class _ExpertBank:
         if tuple(tensor.shape[1:]) != shape or layer >= layers or last > experts:
             raise CheckpointError(
                 f"{self.folder}: {name} has shape {list(tensor.shape)}, but the configuration says "
-                f"{layers} layers of {experts} experts of {list(shape)}. The files do not belong together."
+                f"{layers} layers of {experts} experts of {list(shape)}. "
+                f"The files do not belong together."
             )
         start = PARTS.index(part) * size * width
         block = self.bank[layer, first:last, start : start + size * width]
@@ -147,8 +155,8 @@ class _ExpertBank:
                 for part in PARTS:
                     if (layer, expert, part) not in self.seen:
                         raise CheckpointError(
-                            f"{self.folder}: {part} of expert {expert} of layer {layer} is missing. "
-                            f"Is the download complete?"
+                            f"{self.folder}: {part} of expert {expert} of layer {layer} is "
+                            f"missing. Is the download complete?"
                         )
 
 
@@ -163,7 +171,7 @@ def read_tensors(files: tuple[Path, ...]) -> Iterator[tuple[str, Tensor]]:
     for path in files:
         try:
             with safe_open(path, framework="pt") as file:
-                for name in file.keys():  # noqa: SIM118 - not a mapping
+                for name in file.keys():
                     yield name, file.get_tensor(name)
         except (OSError, SafetensorError) as error:
             raise CheckpointError(
@@ -184,7 +192,8 @@ def safetensors_files(folder: Path) -> tuple[Path, ...]:
         single = folder / "model.safetensors"
         if not single.is_file():
             raise CheckpointError(
-                f"{folder} holds neither model.safetensors nor its index. Other formats are not read."
+                f"{folder} holds neither model.safetensors nor its index. "
+                f"Other formats are not read."
             )
         return (single,)
     table = read_json(index).get("weight_map")
@@ -225,8 +234,8 @@ def _check_architecture(folder: Path, raw: dict[str, Any]) -> None:
         )
     if raw.get("mlp_only_layers") or raw.get("decoder_sparse_step", 1) != 1:
         raise CheckpointError(
-            f"{folder} mixes dense layers with expert layers (mlp_only_layers, decoder_sparse_step); "
-            f"only models with experts in every layer are supported."
+            f"{folder} mixes dense layers with expert layers (mlp_only_layers, "
+            f"decoder_sparse_step); only models with experts in every layer are supported."
         )
 
 

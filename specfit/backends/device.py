@@ -21,7 +21,7 @@ Copy = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class EmulatedLink:
-    """A link of given speed, where the real one is too fast or absent; results are labelled emulated.
+    """A link of given speed, where the real one is too fast or absent; called emulated in results.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class LinkCounters:
     stall_s: float = 0.0
 
 
-class Event(ABC):
+class Event:
     """A point in a queue of the device; reached or not yet."""
 
 
@@ -94,7 +94,8 @@ class Device(ABC):
         copies : sequence of (source, destination)
             Neither side may be touched before the event is reached.
         after : Event or None
-            Point in the compute queue that must be reached first: the last reader of the destinations.
+            Point in the compute queue that must be reached first: the last reader of the
+            destinations.
         """
 
     @abstractmethod

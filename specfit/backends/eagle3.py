@@ -1,13 +1,12 @@
 """The EAGLE-3 drafter: one decoder layer that reads the target's features and drafts by levels.
 
-Pair i is the feature of token i with the embedding of token i + 1. The head keeps one row of keys and
-values for each pair of the committed text, always from the target's own features, and temporary rows
-for the nodes that it expanded.
+Pair i is the feature of token i with the embedding of token i + 1. The head keeps one row of keys
+and values for each pair of the committed text, always from the target's own features, and temporary
+rows for the nodes that it expanded.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -150,7 +149,7 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 @dataclass
 class _Frontier:
-    """The tree being drafted: its size, where each node's row is, the state after each expanded node."""
+    """The tree being drafted, and the hidden state after each node that was expanded."""
 
     num_nodes: int
     base: int  # rows of the committed pairs
@@ -205,7 +204,7 @@ class Eagle3Drafter:
         self._pending = []
 
     def draft_level(self, plan: DraftPlan, tree: DraftTree) -> DraftLevel:
-        """Return the next level of a tree: the root's children, or those of the best newest nodes."""
+        """Return the next level: the root's children, or those of the best newest nodes."""
         if len(tree) == 1:
             self.catch_up()
             nodes = np.zeros(1, np.intp)

@@ -146,8 +146,8 @@ def _check_shapes(folder: Path, tensors: dict[str, Tensor], target: Qwen3MoeConf
             )
     if "embed_tokens.weight" not in tensors and size != target.hidden_size:
         raise CheckpointError(
-            f"{folder} brings no embedding and has hidden size {size}, the target {target.hidden_size}. "
-            f"It is a head for another target."
+            f"{folder} brings no embedding and has hidden size {size}, the target "
+            f"{target.hidden_size}. It is a head for another target."
         )
 
 
@@ -174,9 +174,9 @@ def _target_ids(folder: Path, tensors: dict[str, Tensor], vocab_size: int) -> Te
     is_identity = size < vocab_size and not offsets.any()
     if not is_sound or (is_identity and known is None):
         raise CheckpointError(
-            f"{folder}: d2t must hold, for each of {size} draft ids, its offset to an ascending target "
-            f"id below {vocab_size} that t2d marks. It does not; the head or its d2t is for another "
-            f"vocabulary."
+            f"{folder}: d2t must hold, for each of {size} draft ids, its offset to an ascending "
+            f"target id below {vocab_size} that t2d marks. It does not; the head or its d2t is for "
+            f"another vocabulary."
         )
     return ids
 
@@ -198,8 +198,8 @@ def _aux_layer_ids(
         ids = [1, layers // 2 - 1, layers - 4]
     else:
         raise CheckpointError(
-            f"{folder}: config.json names no eagle_config.{key}, and a target of {layers} layers has "
-            f"no usual choice. Name the layers."
+            f"{folder}: config.json names no eagle_config.{key}, and a target of {layers} layers "
+            f"has no usual choice. Name the layers."
         )
     width = len(ids) * target.hidden_size
     if len(set(ids)) != len(ids) or not all(0 <= i < layers for i in ids) or not ids:
@@ -208,8 +208,8 @@ def _aux_layer_ids(
         )
     if width != tensors["fc.weight"].shape[1]:
         raise CheckpointError(
-            f"{folder}: fc reads {tensors['fc.weight'].shape[1]} features, but {len(ids)} layers of "
-            f"the target give {width}. It is a head for another target."
+            f"{folder}: fc reads {tensors['fc.weight'].shape[1]} features, but {len(ids)} layers "
+            f"of the target give {width}. It is a head for another target."
         )
     return tuple(ids)
 

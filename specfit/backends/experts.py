@@ -18,8 +18,8 @@ from specfit.backends.store import ExpertStore, Wave
 class OffloadedExperts(nn.Module):
     """Computes one layer's experts over slots.
 
-    Each (token, expert) pair is computed with its expert's own rows, whatever wave it comes in, and a
-    token's pairs are summed once in top-k order. So the result does not depend on what is resident.
+    Each (token, expert) pair is computed with its expert's own rows, whatever wave it comes in, and
+    a token's pairs are summed once in top-k order. So the result does not depend on residency.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from specfit.core.noise import Sampling, gumbel_noise
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """Tokens int64[n], their probabilities float32[n] and their lead over the runner-up float32[n]."""
+    """Tokens int64[n], their probabilities and their lead over the runner-up, float32[n]."""
 
     tokens: NDArray[np.int64]
     probs: NDArray[np.float32]
@@ -81,7 +81,7 @@ class TargetSampler:
 
 
 def process(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Return logits [n, V] after temperature, top-k and top-p; minus infinity where a token is cut."""
+    """Return logits [n, V] after temperature, top-k and top-p; ``-inf`` where a token is cut."""
     scores = logits / sampling.temperature
     if sampling.top_k:
         count = min(sampling.top_k, scores.shape[-1])

@@ -123,7 +123,7 @@ class ExpertStore:
             raise
 
     def slot_bytes_are_current(self) -> bool:
-        """Return whether every resident expert's slot holds the host's bytes; for tests and debugging."""
+        """Return whether every resident expert's slot holds the host's bytes; slow, a check."""
         for layer, pool in enumerate(self.pools):
             slots = self.cache.slot_of(layer)
             resident = np.flatnonzero(slots >= 0)

@@ -27,7 +27,7 @@ ATTENTION = "sdpa"
 
 @dataclass(frozen=True, eq=False)
 class TargetPass:
-    """What one pass gave: hidden [n, D] after the last norm, features [n, F], routing int16[n, L, K]."""
+    """A pass: hidden [n, D] after the last norm, features [n, F], routing int16[n, L, K]."""
 
     hidden: Tensor
     features: Tensor

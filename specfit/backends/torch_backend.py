@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -210,6 +209,8 @@ class TorchBackend(Backend):
             "drafter": "none" if self._drafter is None else "eagle3",
             "device": self.device.name,
             "precision": str(self._store.bank.dtype).removeprefix("torch."),
+            "weight_format": "one block an expert, gate | up | down",
+            "tokenizer_hash": self.checkpoint.tokenizer_hash,
             "cache": self.cache_spec,
             "slots_per_layer": self.cache.capacity,
             "cache_bytes": self.cache.capacity

@@ -1,0 +1,162 @@
+"""The text is plain transformers' own: every policy, cache, tree, stop and sampling setting."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specfit.backends import BUNDLED, load
+from specfit.backends.reference import StockModel
+from specfit.core.backend import Request
+from specfit.core.decode import DecodeResult
+from specfit.core.noise import Sampling
+from specfit.core.policy import Policy
+from specfit.policies.autoregressive import Autoregressive
+from specfit.policies.eagle3 import Eagle3
+from specfit.testing.random_policy import RandomPolicy
+from tests.unit.backends.models import (
+    PROMPT,
+    V,
+    decode,
+    oracle_backend,
+    random_backend,
+    stock_text,
+)
+
+POLICIES: dict[str, Policy] = {
+    "autoregressive": Autoregressive(),
+    "chain": Eagle3(depth=4, top_k=1, max_nodes=5),
+    "eagle3": Eagle3(depth=4, top_k=3, max_nodes=14),
+    "random": RandomPolicy(),
+}
+CACHES = ["none", "lru:4", "lru:25%", "lru:100%"]
+SAMPLINGS = [
+    Sampling(1.0, 0, 1.0, 1),
+    Sampling(0.7, 20, 0.9, 2),
+    Sampling(1.5, 0, 0.95, 3),
+]
+
+
+def prompts(count: int) -> list[tuple[int, ...]]:
+    rng = np.random.default_rng(8)
+    return [tuple(rng.integers(0, V, int(rng.integers(1, 30))).tolist()) for _ in range(count)]
+
+
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_greedy_text_is_that_of_generate(policy: str, cache: str) -> None:
+    with random_backend(cache) as backend:
+        for key, prompt in enumerate(prompts(4)):
+            request = Request(prompt, 24)
+            result = decode(backend, POLICIES[policy], request, key)
+            assert result.tokens == stock_text(request)
+            assert backend._store.slot_bytes_are_current()
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_scattered_acceptance_does_not_change_the_text(cache: str) -> None:
+    request = Request(PROMPT, 60)
+    text = stock_text(request)
+    with oracle_backend(cache, PROMPT + text) as backend:
+        for key in range(6):
+            result = decode(backend, RandomPolicy(), request, key)
+            assert result.tokens == text
+            assert mean_accepted(result) > 0.3
+        tree = decode(backend, Eagle3(depth=4, top_k=3, max_nodes=40), request)
+        assert tree.tokens == text
+        assert mean_accepted(tree) > 1
+
+
+def mean_accepted(result: DecodeResult) -> float:
+    return float(np.mean([len(c.outcome.accepted) for c in result.cycles]))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_sampled_text_is_the_same_with_and_without_drafts(sampling: Sampling) -> None:
+    request = Request(PROMPT, 40, sampling=sampling)
+    with random_backend("lru:100%") as plain:
+        text = decode(plain, Autoregressive(), request).tokens
+        other = Request(PROMPT, 40, sampling=Sampling(1.0, 0, 1.0, 77))
+        assert decode(plain, Autoregressive(), other).tokens != text
+    for cache in ("none", "lru:25%"):
+        with oracle_backend(cache, PROMPT + text) as backend:
+            for key in range(3):
+                result = decode(backend, RandomPolicy(), request, key)
+                assert result.tokens == text
+            assert mean_accepted(result) > 0.3
+
+
+@pytest.mark.parametrize("max_new_tokens", range(1, 9))
+def test_exactly_max_new_tokens(max_new_tokens: int) -> None:
+    text = stock_text(Request(PROMPT, 20))
+    with oracle_backend("lru:25%", PROMPT + text) as backend:
+        request = Request(PROMPT, max_new_tokens)
+        result = decode(backend, Eagle3(depth=6, top_k=3, max_nodes=40), request)
+    assert result.tokens == text[:max_new_tokens]
+    assert result.stop_reason == "length"
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_stop_tokens_end_the_text_wherever_they_are(place: int) -> None:
+    whole = stock_text(Request(PROMPT, 20))
+    stop = whole[place]
+    request = Request(PROMPT, 20, frozenset({stop, V + 1}))
+    expected = whole[: whole.index(stop) + 1]
+    with oracle_backend("lru:25%", PROMPT + whole) as backend:
+        for policy in POLICIES.values():
+            result = decode(backend, policy, request)
+            assert result.tokens == expected
+            assert result.stop_reason == "stop"
+        again = decode(backend, Autoregressive(), Request(PROMPT, 20))
+    assert again.tokens == whole
+
+
+# The bundled model, when it is there.
+
+BUNDLED_TINY = BUNDLED["tiny"]
+PROMPT_FILE = Path(BUNDLED_TINY).parent / "prompts" / "heldout.jsonl"
+needs_model = pytest.mark.skipif(
+    not (BUNDLED_TINY / "model.safetensors").exists(), reason="the bundled model is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def bundled() -> Iterator[tuple[list[Request], list[tuple[int, ...]]]]:
+    """Return 20 requests and what plain transformers answers."""
+    with load("tiny") as backend:
+        lines = PROMPT_FILE.read_text("utf-8").splitlines()[:20]
+        texts = [backend.tokenizer(json.loads(line)["text"])["input_ids"] for line in lines]
+        requests = [Request(tuple(text), 48, backend.stop_ids) for text in texts]
+    stock = StockModel(BUNDLED_TINY)
+    yield requests, [stock.generate(request) for request in requests]
+
+
+@needs_model
+@pytest.mark.slow
+@pytest.mark.parametrize("cache", ["none", "lru:8", "lru:25%", "lru:100%"])
+@pytest.mark.parametrize("policy", ["autoregressive", "eagle3"])
+def test_the_bundled_model_writes_generates_text(
+    bundled: tuple[list[Request], list[tuple[int, ...]]], policy: str, cache: str
+) -> None:
+    chosen = {"autoregressive": Autoregressive(), "eagle3": Eagle3(5, 4, 30)}[policy]
+    with load("tiny", cache=cache) as backend:
+        for request, text in zip(*bundled, strict=True):
+            assert decode(backend, chosen, request).tokens == text
+
+
+@needs_model
+@pytest.mark.slow
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_the_bundled_model_samples_the_same_with_drafts(
+    bundled: tuple[list[Request], list[tuple[int, ...]]], sampling: Sampling
+) -> None:
+    with load("tiny", cache="lru:25%") as backend:
+        for request in bundled[0][:6]:
+            sampled = Request(request.prompt, 48, request.stop_ids, sampling)
+            plain = decode(backend, Autoregressive(), sampled)
+            drafted = decode(backend, Eagle3(5, 4, 30), sampled)
+            assert drafted.tokens == plain.tokens

@@ -74,7 +74,8 @@ def should_draft(
     _check(problem, growth, expandable)
     by_node = np.array(np.broadcast_to(growth, (n, ahead)), np.float64)
     bar = 0.0 if best.objective == best.price else best.objective
-    is_line, fixed_s, node_s = _checks.line(problem.tau_s)
+    reach = n + ahead * int(np.count_nonzero(expandable))
+    is_line, fixed_s, node_s = _checks.line(problem.terms.tau_s[: reach + 1].copy())
     if not is_line or problem.terms.copies is not None:
         return _search_phantoms(problem, best.price, bar, by_node, expandable)
     demand = problem.demand

@@ -8,8 +8,6 @@ selection, so ``price * T - A`` is minimised by the minimum-norm point of its ba
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -177,7 +175,7 @@ def _closed(union: ExpectedUnion, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _nearest(
-    points: NDArray[np.float64], weights: NDArray[Any]
+    points: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the points whose hull has the point nearest to 0 inside it, and its weights."""
     while True:
@@ -188,8 +186,7 @@ def _nearest(
         steps = weights[falling] / np.maximum(weights[falling] - affine[falling], 1e-300)
         weights = weights + min(1.0, float(steps.min())) * (affine - weights)
         keep = weights > 1e-14
-        points, weights = points[keep], weights[keep]
-        weights = np.array(weights / weights.sum(), np.float64)
+        points, weights = points[keep], weights[keep] / weights[keep].sum()
 
 
 def _affine_weights(points: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -200,5 +197,5 @@ def _affine_weights(points: NDArray[np.float64]) -> NDArray[np.float64]:
     system[size, size] = 0.0
     right = np.zeros(size + 1)
     right[size] = 1.0
-    solution: NDArray[np.float64] = np.linalg.lstsq(system, right, rcond=None)[0][:size]
-    return solution
+    solution = np.linalg.lstsq(system, right, rcond=None)[0]
+    return np.asarray(solution[:size], np.float64)

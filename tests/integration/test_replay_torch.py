@@ -1,0 +1,147 @@
+"""The promise: what a real model did live, a replay of its trace does again, cycle by cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="the live backend needs torch")
+
+from specfit.backends import BUNDLED, load
+from specfit.core.backend import Request
+from specfit.core.cache import make_cache
+from specfit.core.cost import ProfileCost
+from specfit.core.decode import DecodeLoop, DecodeResult
+from specfit.core.noise import Sampling
+from specfit.core.policy import policies
+from specfit.core.tree import DraftPlan
+from specfit.policies.inputs import load_inputs
+from specfit.sim.record_positions import record_positions
+from specfit.sim.record_run import RunRecorder
+from specfit.sim.replay import ReplayBackend
+from specfit.sim.trace import TraceReader, TraceWriter, metadata_of, strip_decisions
+from specfit.testing.examples import example_profile
+
+if TYPE_CHECKING:
+    from specfit.backends.torch_backend import TorchBackend
+
+PROFILE = example_profile()
+PROMPTS = (
+    "Janet has 3 apples and buys 4 more. How many apples does she have?",
+    "A train travels 60 miles in 2 hours. How fast is it?",
+)
+POLICIES = ("autoregressive", "eagle3:depth=4,top_k=3,max_nodes=12", "specfit")
+PLANS = (DraftPlan(4, 3, 64), DraftPlan(5, 4, 64))
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Iterator[TorchBackend]:
+    with load("tiny", cache="lru:25%") as backend:
+        yield backend
+
+
+def requests(backend: TorchBackend, sampling: Sampling, num_tokens: int) -> list[Request]:
+    return [
+        Request(tuple(backend.tokenizer(prompt).input_ids), num_tokens, backend.stop_ids, sampling)
+        for prompt in PROMPTS
+    ]
+
+
+def loop(backend: TorchBackend | ReplayBackend, policy: str, sampling: Sampling) -> DecodeLoop:
+    predictor, acceptance = load_inputs(BUNDLED["tiny"], backend.geometry, sampling)
+    return DecodeLoop(backend, policies.make(policy), ProfileCost(PROFILE), predictor, acceptance)
+
+
+def record(
+    backend: TorchBackend, folder: Path, policy: str, sampling: Sampling, num_tokens: int
+) -> list[DecodeResult]:
+    live = loop(backend, policy, sampling)
+    with TraceWriter.create(folder, metadata_of(backend, "run")) as writer:
+        observed = DecodeLoop(
+            live.backend,
+            live.policy,
+            live.cost,
+            live.predictor,
+            live.acceptance,
+            observers=[RunRecorder(writer)],
+        )
+        return [observed.run(request) for request in requests(backend, sampling, num_tokens)]
+
+
+def replayed(
+    folder: Path, policy: str, cache_spec: str, sampling: Sampling
+) -> tuple[list[DecodeResult], ReplayBackend]:
+    trace = TraceReader(folder)
+    backend = ReplayBackend(trace, make_cache(cache_spec, trace.metadata.geometry), PROFILE)
+    replay = loop(backend, policy, sampling)
+    return [replay.run(request) for request in backend.requests()], backend
+
+
+def differences(ours: Sequence[DecodeResult], theirs: Sequence[DecodeResult]) -> list[str]:
+    """Return every way in which the cycles of two runs differ, in words."""
+    found = []
+    for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        if a.tokens != b.tokens or len(a.cycles) != len(b.cycles):
+            found.append(f"prompt {number}: {len(a.cycles)} and {len(b.cycles)} cycles")
+        for place, (x, y) in enumerate(zip(a.cycles, b.cycles, strict=False)):
+            pairs = {
+                "selection": (x.outcome.selection.nodes, y.outcome.selection.nodes),
+                "accepted": (x.outcome.accepted, y.outcome.accepted),
+                **{
+                    name: (
+                        getattr(x.outcome.verification, name),
+                        getattr(y.outcome.verification, name),
+                    )
+                    for name in ("num_hits", "num_misses", "num_evictions")
+                },
+            }
+            found += [
+                f"prompt {number}, cycle {place}: {name}"
+                for name, (p, q) in pairs.items()
+                if not np.array_equal(p, q)
+            ]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("cache_spec", "temperature"),
+    [("lru:25%", 0.0), ("lru:25%", 0.7), ("lru:8", 0.0), ("fifo:50%", 0.0), ("none", 0.7)],
+)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_run_replays_exactly_without_its_decisions(
+    tiny: TorchBackend, tmp_path: Path, policy: str, cache_spec: str, temperature: float
+) -> None:
+    sampling = Sampling(temperature=temperature, noise_key=3)
+    tiny.set_cache(cache_spec)
+    live = record(tiny, tmp_path / "run", policy, sampling, 24)
+    strip_decisions(tmp_path / "run", tmp_path / "bare")
+    again, _ = replayed(tmp_path / "bare", policy, cache_spec, sampling)
+    assert sum(len(result.cycles) for result in live) > len(PROMPTS)
+    assert differences(live, again) == []
+
+
+@cache
+def positions_trace(backend: TorchBackend, folder: Path) -> Path:
+    with TraceWriter.create(folder, metadata_of(backend, "positions", PLANS)) as writer:
+        record_positions(backend, requests(backend, Sampling(), 24), PLANS, writer)
+    return folder
+
+
+@pytest.mark.parametrize("policy", [*POLICIES[:2], "eagle3:depth=5,top_k=4,max_nodes=20"])
+def test_a_position_complete_trace_replays_other_policies_up_to_near_ties(
+    tiny: TorchBackend, tmp_path_factory: pytest.TempPathFactory, policy: str
+) -> None:
+    tiny.set_cache("lru:25%")
+    live = loop(tiny, policy, Sampling())
+    results = [live.run(request) for request in requests(tiny, Sampling(), 24)]
+    folder = positions_trace(tiny, tmp_path_factory.getbasetemp() / "torch-positions")
+    again, backend = replayed(folder, policy, "lru:25%", Sampling())
+    assert [r.tokens for r in again] == [r.tokens for r in results]
+    assert all(tie.margin < 1e-3 for tie in backend.near_ties)
+    if not backend.near_ties:
+        assert differences(results, again) == []

@@ -108,7 +108,7 @@ class BackendContract(Contract):
         require(min(times) >= 0, "B6", f"stall and compute {times} s")
 
     def test_b7_offloading_is_invisible(self) -> None:
-        """At the smallest legal cache, without one and with everything resident: equal to the bit."""
+        """At the smallest legal cache, without one, and with all resident: equal to the bit."""
         smallest = self.make().geometry.experts_per_token
         runs = {
             cache: self._run(_Everything(), Request(self.prompts[0], self.num_tokens), cache)

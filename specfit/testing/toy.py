@@ -162,16 +162,16 @@ class ToyBackend(Backend):
         routing = self.model.routing(tree.tokens[nodes], states)
         positions = len(self._context) + tree.depths[nodes]
         target_tokens, target_probs, margins = self._emit(states, positions)
-        hits, misses, evictions, stall_s, compute_s = self._run_pass(routing)
+        counts, stall_s, compute_s = self._run_pass(routing)
         return Verification(
             nodes=nodes,
             target_tokens=target_tokens,
             target_probs=target_probs,
             margins=margins,
             routing=routing,
-            num_hits=hits,
-            num_misses=misses,
-            num_evictions=evictions,
+            num_hits=counts[0],
+            num_misses=counts[1],
+            num_evictions=counts[2],
             stall_s=stall_s,
             compute_s=compute_s,
         )
@@ -229,16 +229,9 @@ class ToyBackend(Backend):
         logits = self.model.target_logits[self._rows(states)]
         return target_draws(logits, positions, self._request.sampling)
 
-    def _run_pass(
-        self, routing: NDArray[np.int16]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], float, float]:
-        """Bring in the experts of a pass and let its time go by."""
-        counts = np.zeros((3, self.geometry.num_layers), np.int64)  # hits, misses, evictions
-        for layer in range(self.geometry.num_layers):
-            needed = np.unique(routing[:, layer]).astype(np.int64)
-            for wave in self.cache.waves(layer, needed):
-                counts[:, layer] += len(wave.hits), len(wave.loads), len(wave.evictions)
-        self.cache.end_pass()
+    def _run_pass(self, routing: NDArray[np.int16]) -> tuple[NDArray[np.int64], float, float]:
+        """Bring in the experts of a pass and let its time go by; return counts, stall, compute."""
+        counts = self.cache.run_pass(routing)
         num_hits, num_misses, _ = counts.sum(axis=1).tolist()
         stall_s = num_misses * self.profile.copy_s
         compute_s = (
@@ -247,7 +240,7 @@ class ToyBackend(Backend):
             + self.profile.resident_expert_s * (num_hits + num_misses)
         )
         self._now_s += stall_s + compute_s
-        return counts[0], counts[1], counts[2], stall_s, compute_s
+        return counts, stall_s, compute_s
 
 
 def target_draws(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from specfit.core.cache.base import IdArray, caches
 from specfit.core.cache.keyed import KeyedCache
@@ -12,6 +13,8 @@ from specfit.core.cache.keyed import KeyedCache
 @dataclass(eq=False)
 class Lru(KeyedCache):
     """Evict the least recently used experts; of equally old ones the lowest id first."""
+
+    is_stack_algorithm: ClassVar[bool] = True
 
     @property
     def keys(self) -> IdArray:

@@ -41,6 +41,11 @@ def test_a_needed_expert_stays_though_it_is_the_oldest() -> None:
     assert request(cache, 1, 3) == ([1], [3], [2])
 
 
+def test_it_declares_that_more_capacity_never_hurts() -> None:
+    """Without this the contract would not try rule E6."""
+    assert lru(3).is_stack_algorithm
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("capacity", [8, 32])
 def test_equals_the_reference_on_100_000_requests(capacity: int) -> None:

@@ -1,0 +1,184 @@
+"""Fits the two inputs of selection for a target and its head: expert table, acceptance curves.
+
+Texts of the training split give the table's counts, texts of the tuning split calibrate it and give
+the acceptance curves. Both splits hold corpus text and what the target writes after their prompts,
+greedy and at two temperatures. Prompts that results are reported on are in neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count, islice
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import DynamicCache, Qwen3MoeForCausalLM
+
+from corpus import Split, encode_stream, load_corpus, training_units
+from experts import SORTED_EXPERTS, register_sorted_experts
+from head_model import load_head
+from observe import Drafts, Text, Watcher, acceptance_sample, routing_sample, text_nodes
+from selfgen import prompt_source, sample
+from specfit.core.experts import ModelGeometry
+from specfit.policies.fingerprint import fingerprint
+from specfit.policies.fitting.acceptance_curves import AcceptanceSample, fit_acceptance_curves
+from specfit.policies.fitting.expert_table import fit_expert_table
+from specfit.policies.fitting.routing_sample import RoutingSample
+
+TEMPERATURES = (0.0, 0.7, 1.0)
+ROW_TOKENS = 256
+ROWS_PER_BATCH = 96
+
+
+@torch.inference_mode()
+def write_texts(
+    target: Qwen3MoeForCausalLM, prompts: list[list[int]], temperature: float, seed: int
+) -> list[Text]:
+    """Let the target continue each prompt to ``ROW_TOKENS`` tokens or to the end of its text."""
+    generator = torch.Generator().manual_seed(seed)
+    temperatures = torch.full((len(prompts),), temperature)
+    cache = DynamicCache(config=target.config)
+    written = torch.tensor([prompt[:1] for prompt in prompts])
+    for place in range(1, ROW_TOKENS):
+        output = target(input_ids=written[:, -1:], past_key_values=cache, use_cache=True)
+        tokens = sample(output.logits[:, -1], temperatures, generator)
+        for row, prompt in enumerate(prompts):
+            if place < len(prompt):
+                tokens[row] = prompt[place]
+        written = torch.cat([written, tokens[:, None]], dim=1)
+    eos = target.config.eos_token_id
+    return [
+        Text(_until(row, eos, len(prompt)), len(prompt))
+        for row, prompt in zip(written, prompts, strict=True)
+    ]
+
+
+def _until(row: Tensor, stop_id: int, first: int) -> Tensor:
+    """Cut a row after the first ``stop_id`` at or after ``first``."""
+    stops = (row[first:] == stop_id).nonzero()
+    return row[: first + int(stops[0, 0]) + 1] if len(stops) else row
+
+
+def generated_texts(
+    target: Qwen3MoeForCausalLM, tokenizer: Tokenizer, split: Split, num_rows: int, seed: int
+) -> Iterator[tuple[float, list[Text]]]:
+    """Texts of every temperature, ``num_rows`` each, after the same prompts."""
+    draw = prompt_source(split, tokenizer, random.Random(seed))
+    drawn = (draw()[: ROW_TOKENS // 2] for _ in count())
+    prompts = list(islice(filter(None, drawn), num_rows))
+    for temperature in TEMPERATURES:
+        texts = []
+        for start in range(0, num_rows, ROWS_PER_BATCH):
+            batch = prompts[start : start + ROWS_PER_BATCH]
+            texts += write_texts(target, batch, temperature, seed + start)
+        yield temperature, texts
+
+
+def corpus_texts(tokenizer: Tokenizer, split: Split, num_rows: int, seed: int) -> list[Text]:
+    """Rows of the split itself; all of their tokens count as written."""
+    rng = random.Random(seed)
+    stream = encode_stream(training_units(split, 1, rng), tokenizer)
+    starts = rng.sample(range(0, len(stream) - ROW_TOKENS, ROW_TOKENS), num_rows)
+    return [Text(torch.from_numpy(stream[s : s + ROW_TOKENS].astype(np.int64)), 0) for s in starts]
+
+
+class Collection:
+    """Samples of one split, gathered text by text."""
+
+    def __init__(self, watcher: Watcher):
+        self.watcher = watcher
+        self.streams: list[np.ndarray] = []
+        self.nodes: list = []
+
+    def add(self, texts: list[Text]) -> list[Drafts]:
+        """Run the texts; returns their drafts."""
+        all_drafts = []
+        for text in texts:
+            drafts, routing, cache = self.watcher.drafts(text)
+            self.streams.append(routing)
+            self.nodes.append(text_nodes(self.watcher, text, drafts, routing, cache))
+            all_drafts.append(drafts)
+        return all_drafts
+
+    def routing(self) -> RoutingSample:
+        """All nodes so far."""
+        return routing_sample(self.streams, self.nodes)
+
+
+def geometry_of(target: Qwen3MoeForCausalLM) -> ModelGeometry:
+    """Shape constants of the target, experts in bfloat16."""
+    c = target.config
+    return ModelGeometry(
+        num_layers=c.num_hidden_layers,
+        num_experts=c.num_experts,
+        experts_per_token=c.num_experts_per_tok,
+        expert_bytes=3 * c.hidden_size * c.moe_intermediate_size * 2,
+        vocab_size=c.vocab_size,
+    )
+
+
+def collect(
+    watcher: Watcher, tokenizer: Tokenizer, split: Split, num_rows: int, seed: int
+) -> tuple[RoutingSample, dict[float, AcceptanceSample]]:
+    """Both samples of a split: ``num_rows`` corpus texts and as many of each temperature."""
+    collection, acceptance = Collection(watcher), {}
+    collection.add(corpus_texts(tokenizer, split, num_rows, seed))
+    for temperature, texts in generated_texts(watcher.target, tokenizer, split, num_rows, seed):
+        acceptance[temperature] = acceptance_sample(texts, collection.add(texts))
+    return collection.routing(), acceptance
+
+
+def main() -> None:
+    """Parse the arguments, collect, fit, save both files."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--corpus", type=Path, required=True, help="folder of the corpus")
+    parser.add_argument("--target", type=Path, required=True, help="folder of the model")
+    parser.add_argument("--out", type=Path, help="folder to write to; default: the model's")
+    parser.add_argument("--train-rows", type=int, default=384, help="texts of a kind")
+    parser.add_argument("--tune-rows", type=int, default=192, help="texts of a kind")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+
+    torch.set_num_threads(args.threads)
+    register_sorted_experts()
+    tokenizer = Tokenizer.from_file(str(args.target / "tokenizer.json"))
+    target = Qwen3MoeForCausalLM.from_pretrained(args.target, dtype=torch.float32).eval()
+    target.set_experts_implementation(SORTED_EXPERTS)
+    head_dir = args.target / "eagle3"
+    watcher = Watcher(target, load_head(head_dir), np.random.default_rng(args.seed))
+    corpus, started = load_corpus(args.corpus), time.monotonic()
+
+    train, _ = collect(watcher, tokenizer, corpus.train, args.train_rows, args.seed)
+    tune, acceptance = collect(watcher, tokenizer, corpus.tune, args.tune_rows, args.seed + 1)
+    print(f"{time.monotonic() - started:5.0f} s  {len(train.tokens)} + {len(tune.tokens)} nodes")
+    provenance = {
+        "program": "training/fit_inputs.py",
+        "train_rows": args.train_rows,
+        "tune_rows": args.tune_rows,
+        "seed": args.seed,
+        "num_train_nodes": len(train.tokens),
+        "num_tune_nodes": len(tune.tokens),
+        "num_drafted": {str(t): len(s.accepted) for t, s in acceptance.items()},
+        "texts": "corpus text and the target's own at temperatures "
+        + ", ".join(map(str, TEMPERATURES)),
+        "versions": f"torch {torch.__version__}, transformers {transformers.__version__}",
+    }
+    out = args.out or args.target
+    curves = fit_acceptance_curves(acceptance, fingerprint(args.target, head_dir))
+    curves.save(out / "acceptance", provenance)
+    table = fit_expert_table(train, tune, geometry_of(target), fingerprint(args.target))
+    table.save(out / "predictor", provenance)
+    print(f"{time.monotonic() - started:5.0f} s  written to {out}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

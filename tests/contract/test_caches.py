@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specfit.core.cache import Fifo, Lru, NoCache
+from specfit.core.cache import Fifo, Lfru, Lfu, Lru, NoCache, Random, Sieve
 from specfit.testing.cache_contract import ExpertCacheContract
 
 
@@ -16,3 +16,19 @@ class TestFifo(ExpertCacheContract):
 
 class TestNoCache(ExpertCacheContract):
     make = staticmethod(NoCache)
+
+
+class TestLfru(ExpertCacheContract):
+    make = staticmethod(Lfru)
+
+
+class TestLfu(ExpertCacheContract):
+    make = staticmethod(Lfu)
+
+
+class TestRandom(ExpertCacheContract):
+    make = staticmethod(Random)
+
+
+class TestSieve(ExpertCacheContract):
+    make = staticmethod(Sieve)

@@ -3,16 +3,24 @@
 from specfit.core.cache.base import ExpertCache, LoadPlan, cache_capacity, caches, make_cache
 from specfit.core.cache.fifo import Fifo
 from specfit.core.cache.keyed import KeyedCache
+from specfit.core.cache.lfru import Lfru
+from specfit.core.cache.lfu import Lfu
 from specfit.core.cache.lru import Lru
 from specfit.core.cache.none import NoCache
+from specfit.core.cache.random import Random
+from specfit.core.cache.sieve import Sieve
 
 __all__ = [
     "ExpertCache",
     "Fifo",
     "KeyedCache",
+    "Lfru",
+    "Lfu",
     "LoadPlan",
     "Lru",
     "NoCache",
+    "Random",
+    "Sieve",
     "cache_capacity",
     "caches",
     "make_cache",

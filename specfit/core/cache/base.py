@@ -222,13 +222,16 @@ caches: Registry[ExpertCache] = Registry("cache", "specfit.caches")
 def make_cache(spec: str, geometry: ModelGeometry) -> ExpertCache:
     """Return an allocated cache from text: ``lru:25%``, ``lru:16``, ``lru:8GiB`` or ``none``.
 
+    Parameters of the rule follow the size: ``lfu:25%,decay=0.9``.
+
     Raises
     ------
     UnknownPluginError, InvalidInputError, CapacityError
         The rule is unknown, the size is no size, or it cannot hold one token's experts.
     """
-    name, _, size = spec.partition(":")
-    cache = caches.get(name)()
+    name, _, rest = spec.partition(":")
+    size, _, params = rest.partition(",")
+    cache = caches.make(f"{name}:{params}")
     default = str(geometry.experts_per_token) if name == "none" else ""
     cache.allocate(geometry, cache_capacity(size or default, geometry))
     return cache

@@ -108,9 +108,14 @@ class TorchBackend(Backend):
         """Emulate another link, or none, from now on."""
         self.device.link = link
 
-    @torch.inference_mode()
-    def start(self, request: Request) -> Prefill:
-        """See `Backend.start`. The prompt is run in chunks of `PREFILL_TOKENS`."""
+    def check_request(self, request: Request) -> None:
+        """Raise unless the prompt and the new tokens fit in the context; `start` asks too.
+
+        Raises
+        ------
+        InvalidInputError
+            They do not.
+        """
         needed = len(request.prompt) + request.max_new_tokens
         if needed > self.max_context:
             raise InvalidInputError(
@@ -118,6 +123,11 @@ class TorchBackend(Backend):
                 f"{len(request.prompt)} + {request.max_new_tokens}. Shorten the prompt, ask for "
                 f"fewer tokens, or load with a larger max_context."
             )
+
+    @torch.inference_mode()
+    def start(self, request: Request) -> Prefill:
+        """See `Backend.start`. The prompt is run in chunks of `PREFILL_TOKENS`."""
+        self.check_request(request)
         started = self.clock()
         self._reset(request)
         chunks = [

@@ -12,6 +12,7 @@ from specfit.cli.console import print_json, print_note, progress
 if TYPE_CHECKING:
     from specfit.cli.live import Live
     from specfit.cli.prompts import Prompt
+    from specfit.core.backend import Request
     from specfit.core.decode import DecodeResult, Observer
     from specfit.core.policy import Policy
 
@@ -47,8 +48,9 @@ def decode(
     sampling = Sampling(temperature, top_k, top_p, seed)
     chosen = policy_from(policy, settings)
     with open_live(LiveOptions(model, head, cache, link, profile, cost, sampling)) as live:
-        for text in texts:
-            result = _decode_one(live, chosen, text, max_new_tokens, is_shown=not as_json)
+        requests = [live.request(text.text, max_new_tokens) for text in texts]
+        for text, request in zip(texts, requests, strict=True):
+            result = _decode_one(live, chosen, text.id, request, is_shown=not as_json)
             if as_json:
                 print_json([json_row(live, chosen, text, result)])
             else:
@@ -56,18 +58,17 @@ def decode(
 
 
 def _decode_one(
-    live: Live, policy: Policy, prompt: Prompt, max_new_tokens: int, *, is_shown: bool
+    live: Live, policy: Policy, label: str, request: Request, *, is_shown: bool
 ) -> DecodeResult:
     from specfit.cli.textstream import TextDisplay, TokenBar
 
-    request = live.request(prompt.text, max_new_tokens)
     display = TextDisplay(live.text, sys.stdout)
     observers: list[Observer] = [display] if is_shown else []
     is_streaming = is_shown and sys.stdout.isatty()
     try:
         with nullcontext() if is_streaming else progress(is_named=False) as bars:
             if bars is not None:
-                observers.append(TokenBar(bars, prompt.id))
+                observers.append(TokenBar(bars, label))
             return live.loop(policy, observers).run(request)
     except KeyboardInterrupt:
         if not is_shown:

@@ -70,15 +70,18 @@ class Live:
         Raises
         ------
         InvalidInputError
-            The text has no token, or is no text.
+            The text has no token, is no text, or does not fit in the model's context.
         """
         try:
-            tokens = self.backend.tokenizer(prompt).input_ids
+            tokens = self.backend.tokenizer(prompt, verbose=False).input_ids
         except UnicodeEncodeError:
             raise InvalidInputError(
                 "the prompt must be UTF-8 text. Check the terminal's encoding."
             ) from None
-        return Request(tuple(tokens), max_new_tokens, self.backend.stop_ids, self.options.sampling)
+        stop_ids, sampling = self.backend.stop_ids, self.options.sampling
+        request = Request(tuple(tokens), max_new_tokens, stop_ids, sampling)
+        self.backend.check_request(request)
+        return request
 
     def text(self, tokens: Sequence[int]) -> str:
         """Return the text of some tokens, special ones left out."""

@@ -217,9 +217,9 @@ class BackendContract(Contract):
     def _require_plain_text(self, rule: str, sampling: Sampling) -> tuple[int, ...]:
         for prompt in self.prompts:
             request = Request(prompt, self.num_tokens, sampling=sampling)
-            plain = self._run(_plain(), request).tokens
+            backend = self.make()
+            plain = _loop(backend, _plain()).run(request).tokens
             for key in range(3):
-                backend = self.make()
                 tokens = _loop(backend, RandomPolicy(), policy_key=key).run(request).tokens
                 require(tokens == plain, rule, f"{tokens}, but plain decoding gives {plain}")
         return plain

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 SEPARATOR = "<|endoftext|>"
+ANSWER_MARK = "\nAnswer:"
 PIECE_CHARS = 6000
 PIECE_CYCLE = 40
 HELDOUT_SLOT = 7
@@ -25,10 +27,18 @@ QUESTIONS_PER_UNIT = 12
 
 
 @dataclass(frozen=True)
+class Piece:
+    """A piece of a book; ``title`` is its line in ``books.list.txt``, "Author: Title"."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Split:
     """Text of one split: pieces of books, and GSM8K documents (question with answer)."""
 
-    books: list[str]
+    books: list[Piece]
     questions: list[str]
 
 
@@ -60,41 +70,49 @@ def cut_pieces(document: str, max_chars: int) -> list[str]:
     return pieces
 
 
-def load_corpus(folder: Path) -> Corpus:
-    """Load ``books.txt`` and ``gsm8k_train.txt`` from a folder and split them."""
+def load_pieces(folder: Path) -> list[Piece]:
+    """All pieces of all books, in the order of ``books.list.txt``."""
+    titles = (folder / "books.list.txt").read_text(encoding="utf-8").splitlines()
     books = read_documents(folder / "books.txt")
-    pieces = [piece for book in books for piece in cut_pieces(book, PIECE_CHARS)]
-    slots = [(number % PIECE_CYCLE, piece) for number, piece in enumerate(pieces)]
+    return [
+        Piece(title, text)
+        for title, book in zip(titles, books, strict=True)
+        for text in cut_pieces(book, PIECE_CHARS)
+    ]
+
+
+def load_corpus(folder: Path) -> Corpus:
+    """Load ``books.txt``, ``books.list.txt`` and ``gsm8k_train.txt`` and split them."""
+    slots = [(number % PIECE_CYCLE, piece) for number, piece in enumerate(load_pieces(folder))]
+    heldout = [piece for slot, piece in slots if slot == HELDOUT_SLOT]
+    tune = [piece for slot, piece in slots if slot == TUNE_SLOT]
+    train = [piece for slot, piece in slots if slot not in (HELDOUT_SLOT, TUNE_SLOT)]
     questions = read_documents(folder / "gsm8k_train.txt")
     return Corpus(
-        train=Split(
-            books=[piece for slot, piece in slots if slot not in (HELDOUT_SLOT, TUNE_SLOT)],
-            questions=questions[:-NUM_TUNE_QUESTIONS],
-        ),
-        tune=Split(
-            books=[piece for slot, piece in slots if slot == TUNE_SLOT],
-            questions=questions[-NUM_TUNE_QUESTIONS:],
-        ),
-        heldout=Split(
-            books=[piece for slot, piece in slots if slot == HELDOUT_SLOT], questions=[]
-        ),
+        train=Split(train, questions[:-NUM_TUNE_QUESTIONS]),
+        tune=Split(tune, questions[-NUM_TUNE_QUESTIONS:]),
+        heldout=Split(heldout, []),
     )
 
 
-def read_test_questions(path: Path) -> list[str]:
-    """Read a GSM8K JSON-lines file as prompts in the training format, without answers."""
+def read_test_documents(path: Path) -> list[str]:
+    """Read GSM8K JSON lines as documents in the training format, calculator marks removed."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [question_prompt(row["question"]) for row in rows]
+    answers = [re.sub(r"<<[^>]*>>", "", row["answer"]) for row in rows]
+    return [
+        f"Question: {row['question'].strip()}\nAnswer: {answer.strip()}"
+        for row, answer in zip(rows, answers, strict=True)
+    ]
 
 
-def question_prompt(question: str) -> str:
-    """Format one question as the training text does, up to the answer."""
-    return f"Question: {question.strip()}\nAnswer:"
+def question_prompt(document: str) -> str:
+    """Return what a prompt gives of a GSM8K document: up to the colon of "Answer:"."""
+    return document[: document.index(ANSWER_MARK) + len(ANSWER_MARK)]
 
 
 def training_units(split: Split, gsm8k_repeats: int, rng: random.Random) -> list[str]:
     """Mix a split: book pieces once, questions ``gsm8k_repeats`` times, in random order."""
-    units = [piece + "\n" + SEPARATOR for piece in split.books]
+    units = [piece.text + "\n" + SEPARATOR for piece in split.books]
     for _ in range(gsm8k_repeats):
         questions = rng.sample(split.questions, len(split.questions))
         for start in range(0, len(questions), QUESTIONS_PER_UNIT):

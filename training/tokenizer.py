@@ -59,7 +59,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
     args = parser.parse_args()
     train = load_corpus(args.corpus).train
-    tokenizer = train_tokenizer(train.books + 2 * train.questions, VOCAB_SIZE)
+    tokenizer = train_tokenizer(
+        [piece.text for piece in train.books] + 2 * train.questions, VOCAB_SIZE
+    )
     save_tokenizer(tokenizer, args.out)
     print(f"vocab {tokenizer.get_vocab_size()} -> {args.out}")
 

@@ -126,9 +126,7 @@ def test_relabelling_the_nodes_permutes_the_answer(case: Case, random: object) -
         vals=rows.reshape(-1),
         full_s=problem.demand.full_s[order],
     )
-    moved = SearchProblem(
-        parents, problem.path_probs[order], demand, problem.terms, problem.levels
-    )
+    moved = SearchProblem(parents, problem.path_probs[order], demand, problem.terms, problem.levels)
     before, after = exact(problem, price=case.asked), exact(moved, price=case.asked)
     assert after.mask.tolist() == before.mask[order].tolist()
 

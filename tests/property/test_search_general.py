@@ -110,9 +110,9 @@ def test_a_cost_without_terms_equals_brute_force(case: Case, max_expansions: int
 
 def test_a_cost_that_falls_is_refused() -> None:
     parents, path_probs = np.array([-1, 0, 0], np.int32), np.array([1.0, 0.9, 0.1])
-    with pytest.raises(InvalidInputError, match="falls to 0.5 when node 1 is added"):
+    with pytest.raises(InvalidInputError, match=r"falls to 0.5 when node 1 is added"):
         exact_monotone(parents, path_probs, lambda mask: 2.0 - 1.5 * float(mask[1]))
-    with pytest.raises(InvalidInputError, match="must be finite and above 0"):
+    with pytest.raises(InvalidInputError, match=r"must be finite and above 0; got 0\.0"):
         exact_monotone(parents, path_probs, lambda mask: 0.0)
 
 

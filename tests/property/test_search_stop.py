@@ -49,7 +49,7 @@ def test_equals_a_search_with_phantom_nodes(case: Case, seed: int) -> None:
 
 
 def grow(rng: np.random.Generator, levels: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Draw a tree level by level, only the newest nodes having children; return sizes and parents."""
+    """Draw a tree of which only the newest nodes get children; return sizes and parents."""
     parents, sizes, newest = [-1], [1], [0]
     for _ in range(levels):
         drawn = [p for p in newest for _ in range(int(rng.integers(0, 3)))][:6]
@@ -92,7 +92,7 @@ def test_a_certified_stop_is_never_wrong(seed: int) -> None:
 def two_levels(
     path_probs: list[float], parents: list[int], draft_s: list[float], cut: int
 ) -> tuple[LevelSearch, np.ndarray, np.ndarray, CostTerms]:
-    """Return a search of the first `cut` nodes, and the whole tree; passes take 1 s, experts nothing."""
+    """Return a search of the first `cut` nodes, and the whole tree; a pass takes 1 s."""
     tau_s = np.full(40, 1.0)
     tau_s[0] = 0.0
     terms = CostTerms(np.array(draft_s), tau_s, np.zeros((1, 1)))
@@ -159,7 +159,7 @@ def test_one_level_ahead_is_no_certificate_for_two() -> None:
 
 
 def test_general_costs_look_ahead_too() -> None:
-    """Nodes 1 to 2 cost 1 s together and a third one more: one level pays, as a phantom in the step."""
+    """Up to 2 nodes cost 1 s, the next two another: one phantom comes in the first step."""
     tau_s = np.array([0.0, 1.0, 1.0, 2.0, 2.0])
     terms = CostTerms(np.array([0.0, 0.1, 0.2]), tau_s, np.zeros((1, 1)))
     search = LevelSearch(RoutingPricer())

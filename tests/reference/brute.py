@@ -14,9 +14,9 @@ Seconds = Callable[[Mask], float]
 
 
 def selections(parents: NDArray[np.int32], max_nodes: int | None = None) -> Iterator[Mask]:
-    """Yield every selection: root in, closed under parent; fewer nodes first, then lower indices."""
+    """Yield every selection, closed under parent; fewer nodes first, then lower indices."""
     n = len(parents)
-    for size in range((max_nodes or n)):
+    for size in range(max_nodes or n):
         for nodes in combinations(range(1, n), size):
             if all(parents[v] == 0 or parents[v] in nodes for v in nodes):
                 mask = np.zeros(n, bool)

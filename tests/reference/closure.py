@@ -44,8 +44,8 @@ def by_minimum_cut(problem: SearchProblem, price: float) -> float:
 def by_milp(problem: SearchProblem, price: float) -> float:
     """Return the best ``A - price * T`` by HiGHS.
 
-    Variables: one 0/1 a node, one use in [0, 1] a column, one 0/1 switch a column. A column's use is
-    at least its load, or at least 1 where the switch excuses the load beyond.
+    Variables: one 0/1 a node, one use in [0, 1] a column, one 0/1 switch a column. A column's use
+    is at least its load, or at least 1 where the switch excuses the load beyond.
     """
     gains, rows = node_gains(problem, price), problem.demand.rows()
     n, c = rows.shape

@@ -81,9 +81,9 @@ class ProbPricer:
         self._reserve(count)
         self._factors[first:count] = 1.0 - self.discount * path_probs[first:]
         self._factors[0] = 1.0
-        self._num_nodes = count
         if self.is_free:
             self._full_s[first:count] = 0.0
+            self._num_nodes = count
             return
         flat = self._checked(probs, count - first)
         bad = _pricing.price_probs(
@@ -97,6 +97,7 @@ class ProbPricer:
             raise InvalidInputError(
                 f"probs{where} = {flat.reshape(-1)[bad]}, but a probability is from 0 to 1."
             )
+        self._num_nodes = count
 
     def demand(self) -> Demand:
         """Return the demand of all nodes so far."""

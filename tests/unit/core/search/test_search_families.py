@@ -1,0 +1,164 @@
+"""Trees of known shape and known answer, small and large."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from specfit.core.cost import CostTerms
+from specfit.core.search import (
+    LevelSearch,
+    ProbPricer,
+    RoutingPricer,
+    SearchProblem,
+    certify,
+    evaluate,
+    exact,
+    greedy,
+)
+from specfit.testing.certificate import check_certificate
+
+SIZES = (1, 2, 61, 64, 65, 128, 610, 1024)
+
+
+def chain(n: int) -> np.ndarray:
+    return np.arange(-1, n - 1).astype(np.int32)
+
+
+def star(n: int) -> np.ndarray:
+    return np.array([-1] + [0] * (n - 1), np.int32)
+
+
+def comb(n: int) -> np.ndarray:
+    """A spine of even nodes, each with a tooth."""
+    return np.array([-1] + [v - 1 if v % 2 else max(0, v - 2) for v in range(1, n)], np.int32)
+
+
+def complete(n: int) -> np.ndarray:
+    """Three children a node."""
+    return np.array([-1] + [(v - 1) // 3 for v in range(1, n)], np.int32)
+
+
+def path_probs_of(parents: np.ndarray) -> np.ndarray:
+    probs = np.ones(len(parents))
+    children = np.bincount(parents[1:], minlength=len(parents)) if len(parents) > 1 else [0]
+    for node in range(1, len(parents)):
+        probs[node] = probs[parents[node]] * 0.96 / children[parents[node]] ** 0.5
+    return probs
+
+
+def search(parents: np.ndarray, routing: np.ndarray, copy_s: float) -> SearchProblem:
+    weight_s = np.full((1, int(routing.max()) + 1), copy_s)
+    pricer = RoutingPricer()
+    pricer.start(weight_s)
+    path_probs = path_probs_of(parents)
+    pricer.extend(parents, path_probs, routing)
+    tau_s = 1.0 + 0.01 * np.arange(len(parents) + 1)
+    tau_s[0] = 0.0
+    return SearchProblem(
+        parents, path_probs, pricer.demand(), CostTerms(np.zeros(1), tau_s, weight_s), levels=0
+    )
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("family", [chain, star, comb, complete])
+@pytest.mark.parametrize("sharing", ["one expert", "disjoint", "pairs"])
+def test_every_family_is_proved_optimal(family, size: int, sharing: str) -> None:  # type: ignore[no-untyped-def]
+    parents = family(size)
+    experts = {
+        "one expert": np.zeros(size, int),
+        "disjoint": np.arange(size),
+        "pairs": np.arange(size) // 2,
+    }[sharing]
+    problem = search(parents, experts[:, None, None], 0.05)
+    result = exact(problem)
+    if size <= 128:
+        check_certificate(problem, result, certify(problem, result))
+    tokens, seconds = evaluate(problem, result.mask)
+    assert result.objective == pytest.approx(tokens / seconds, rel=1e-12)
+
+
+def test_with_free_experts_the_answer_is_the_likely_prefix() -> None:
+    """Only nodes cost: a node is worth it exactly if it is likelier than what it takes."""
+    problem = search(complete(121), np.zeros((121, 1, 1), int), 0.0)
+    result = exact(problem)
+    assert np.array_equal(result.mask, problem.path_probs > result.objective * 0.01)
+
+
+def test_greedy_misses_what_only_pays_together() -> None:
+    """Six siblings share one dear expert: no single one pays for it, all of them do."""
+    parents = star(7)
+    pricer = RoutingPricer()
+    weight_s = np.array([[0.0, 0.9]])
+    pricer.start(weight_s)
+    path_probs = np.array([1.0, *[0.3] * 6])
+    pricer.extend(parents, path_probs, np.array([0, *[1] * 6], np.int16).reshape(-1, 1, 1))
+    tau_s = np.array([0.0, *[1.0] * 7])
+    terms = CostTerms(np.zeros(1), tau_s, weight_s)
+    problem = SearchProblem(parents, path_probs, pricer.demand(), terms, levels=0)
+    assert greedy(problem).num_nodes == 1
+    assert exact(problem).num_nodes == 7
+    assert exact(problem).objective == pytest.approx(2.8 / 1.9)
+
+
+def test_swapping_the_experts_of_two_siblings_swaps_the_choice() -> None:
+    parents = star(3)
+    weight_s = np.array([[0.0, 9.0]])
+    for routing, chosen in (([0, 0, 1], [0, 1]), ([0, 1, 0], [0, 2])):
+        pricer = RoutingPricer()
+        pricer.start(weight_s)
+        path_probs = np.array([1.0, 0.5, 0.5])
+        pricer.extend(parents, path_probs, np.array(routing, np.int16).reshape(-1, 1, 1))
+        terms = CostTerms(np.zeros(1), np.array([0.0, 1.0, 1.0, 1.0]), weight_s)
+        problem = SearchProblem(parents, path_probs, pricer.demand(), terms, levels=0)
+        assert np.flatnonzero(exact(problem).mask).tolist() == chosen
+
+
+def test_an_expert_listed_twice_counts_once() -> None:
+    pricer = RoutingPricer()
+    pricer.start(np.array([[2.0, 3.0]]))
+    pricer.extend(np.array([-1], np.int32), np.ones(1), np.array([[[1, 1]]], np.int16))
+    assert pricer.demand().full_s.tolist() == [3.0]
+
+
+def test_a_discount_forgives_sure_nodes_and_never_the_root() -> None:
+    pricer = ProbPricer(discount=0.5)
+    pricer.start(np.ones((1, 1)))
+    parents, path_probs = np.array([-1, 0], np.int32), np.array([1.0, 0.8])
+    pricer.extend(parents, path_probs, np.full((2, 1, 1), 0.5, np.float32))
+    demand = pricer.demand()
+    assert demand.full_s == pytest.approx([0.5, 0.25 * 0.6], rel=1e-6)
+    everything = np.ones(2, bool)
+    assert demand.activation(everything)[0, 0] == pytest.approx(0.75, rel=1e-6)
+    assert demand.charged(everything)[0, 0] == pytest.approx(0.65, rel=1e-6)
+
+
+def test_without_costs_no_predictions_are_needed() -> None:
+    search = LevelSearch(ProbPricer())
+    tau_s = np.array([0.0, 1.0, 1.1, 1.2])
+    search.start(CostTerms(np.zeros(2), tau_s, np.zeros((4, 8))))
+    assert search.pricer.is_free  # type: ignore[union-attr]
+    search.add_level(np.array([-1], np.int32), np.ones(1), None)
+    search.add_level(np.array([-1, 0, 0], np.int32), np.array([1.0, 0.5, 0.01]), None)
+    assert search.best().mask.tolist() == [True, True, False]
+    assert search.problem.demand.activation(search.best().mask).sum() == 0.0
+
+
+def test_one_object_serves_many_cycles() -> None:
+    """A second cycle, with other weights and a larger tree, is as if it were the first."""
+    rng = np.random.default_rng(0)
+    pricer = ProbPricer()
+    answers = []
+    for used in (pricer, ProbPricer()):
+        for size, free in ((5, 0.2), (80, 0.9), (3, 0.5)):
+            rng = np.random.default_rng(size)
+            weight_s = rng.random((2, 6)) * (rng.random((2, 6)) > free)
+            used.start(weight_s)
+            parents = complete(size)
+            path_probs = path_probs_of(parents)
+            probs = rng.random((size, 2, 6)).astype(np.float32)
+            used.extend(parents, path_probs, probs)
+            terms = CostTerms(np.zeros(1), np.append(0.0, 0.1 * np.arange(1, size + 1)), weight_s)
+            problem = SearchProblem(parents, path_probs, used.demand(), terms, levels=0)
+            answers.append(exact(problem).objective)
+    assert answers[:3] == answers[3:]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specfit.backends.eagle3_checkpoint import HeadCheckpoint
 from specfit.core.errors import BackendError
-from specfit.core.tree import DraftLevel, DraftPlan, DraftTree
+from specfit.core.tree import DraftLevel, DraftPlan, DraftTree, frontier
 
 CATCH_UP_PAIRS = 512
 INITIAL_ROWS = 1024
@@ -212,7 +212,7 @@ class Eagle3Drafter:
             assert hidden is not None, "a text has at least one pair"
             self._frontier = _Frontier(1, self._num_pairs, {0: 0}, hidden)
         else:
-            nodes = _best_newest(tree, plan.top_k)
+            nodes = frontier(tree, plan.top_k)
             hidden = self._expand(tree, nodes)
         level = self._children(nodes, hidden, plan.top_k)
         assert self._frontier is not None, "set by the first level"
@@ -259,10 +259,3 @@ class Eagle3Drafter:
             ranks=np.tile(np.arange(count, dtype=np.int32), len(nodes)),
             entropies=np.repeat(entropies.numpy(), count),
         )
-
-
-def _best_newest(tree: DraftTree, count: int) -> NDArray[np.intp]:
-    """Return the `count` most probable nodes of the deepest level, ascending; the lower on ties."""
-    newest = np.flatnonzero(tree.depths == tree.num_levels)
-    order = np.argsort(-tree.path_probs[newest], kind="stable")
-    return np.sort(newest[order[:count]])

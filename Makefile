@@ -36,7 +36,7 @@ bench-search: $(READY)
 	@$(BIN)/python -m benchmarks.search
 
 gpu: $(READY)
-	@$(BIN)/python -m pytest -m gpu
+	@$(BIN)/python -m pytest tests/gpu
 
 docs: $(DOCS_READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -65,7 +65,7 @@ def missed_bars(rows: Sequence[Row], stock_ratio: float) -> list[str]:
     missed = []
     if stock_ratio < LOWEST_STOCK_RATIO:
         missed.append(
-            f"plain decoding is {stock_ratio:.3f} of transformers.generate, not {LOWEST_STOCK_RATIO}"
+            f"plain decoding is {stock_ratio:.3f} of stock generate, not {LOWEST_STOCK_RATIO}"
         )
     ours = [row for row in rows if row.policy == "specfit"]
     for row in ours:
@@ -85,7 +85,8 @@ def _missed(row: Row) -> list[str]:
         )
     if row.cache in MUST_WIN and against_best[1] <= 1:
         missed.append(
-            f"{row.cache}: the interval of specfit over the better rival starts at {against_best[1]:.3f}"
+            f"{row.cache}: the interval of specfit over the better rival "
+            f"starts at {against_best[1]:.3f}"
         )
     if row.committed_ratio is not None and abs(row.committed_ratio - 1) > 0.05:
         missed.append(

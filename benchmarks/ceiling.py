@@ -23,7 +23,7 @@ BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 def perfect_tokens_per_s(
     plain: Sequence[DecodeResult], cache: str, geometry: ModelGeometry, profile: HardwareProfile
 ) -> float:
-    """Return the simulated tokens a second of perfect drafting on texts that were decoded plainly."""
+    """Return the simulated tokens a second of perfect drafting on plainly decoded texts."""
     num_tokens = sum(result.num_decoded for result in plain)
     return max(
         num_tokens / sum(_seconds(r, block, make_cache(cache, geometry), profile) for r in plain)

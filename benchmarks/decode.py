@@ -1,10 +1,10 @@
 """Live decoding on the CPU behind an emulated link: specfit against plain decoding and EAGLE-3.
 
-``python -m benchmarks.decode`` calibrates this machine, emulates a link over which copies cost, relative
-to compute, what they cost for Qwen3-30B-A3B on PCIe 4 x16, tunes EAGLE-3 for each cache size on
-training prompts, then decodes held-out prompts under every policy, interleaved by prompt, and checks
-every text against stock `transformers`. It prints the table, writes it with its manifest, and ends
-with status 1 if a text differs or a bar is missed.
+``python -m benchmarks.decode`` calibrates this machine, emulates a link over which copies cost,
+relative to compute, what they cost for Qwen3-30B-A3B on PCIe 4 x16, tunes EAGLE-3 for each cache
+size on training prompts, then decodes held-out prompts under every policy, interleaved by prompt,
+and checks every text against stock `transformers`. It prints the table, writes it with its
+manifest, and ends with status 1 if a text differs or a bar is missed.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     torch.set_num_threads(options.threads)
     warm_up_search()
-    backend = load("tiny", cache="lru:100%")
+    backend = load(options.model, cache="lru:100%")
     link = pcie4_link(calibrate(backend), backend.geometry)
     backend.set_link(link)
     profile = calibrate(backend, name="cpu-emulated-pcie4")
@@ -187,7 +187,7 @@ def _rate(timed: Timed, prompts: Sequence[int] | range) -> float:
 
 
 def _interval(ours: Timed, theirs: Timed) -> tuple[float, float, float]:
-    """Return the ratio of tokens a second and its 95 % interval, by bootstrap over prompts and runs.
+    """Return the ratio of tokens a second with its 95 % bootstrap interval.
 
     Prompts are drawn, then for each drawn prompt as many runs as there are; ours and theirs alike.
     """
@@ -247,7 +247,8 @@ def _report(
     return {
         "what": "live decoding, measured on the CPU; the link is emulated",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "machine": f"{_processor()}, {os.cpu_count()} cores, torch threads {torch.get_num_threads()}",
+        "machine": f"{_processor()}, {os.cpu_count()} cores",
+        "torch_threads": torch.get_num_threads(),
         "command": f"python -m benchmarks.decode --runs {options.runs}",
         "manifest": manifest(torch=torch.__version__, python=platform.python_version()),
         "prompts": options.prompts.name,
@@ -296,6 +297,7 @@ def _show_progress(cache: str, run: int, prompt: int, runs: int, prompts: int) -
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", default="tiny", help="bundled model or checkpoint folder")
     parser.add_argument("--runs", type=int, default=10, help="times that every prompt is decoded")
     parser.add_argument("--default-runs", type=int, default=2, help="of the untuned EAGLE-3 tree")
     parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")

@@ -16,7 +16,7 @@ NUM_ROUNDS = 5
 def stock_speed(
     backend: TorchBackend, stock: StockModel, requests: Sequence[Request], loop: DecodeLoop
 ) -> float:
-    """Return tokens a second of ours over theirs, prefill included in both, interleaved by prompt."""
+    """Return our tokens a second over theirs, prefill included in both, interleaved by prompt."""
     link = backend.device.link
     backend.set_cache("lru:100%")
     backend.set_link(None)

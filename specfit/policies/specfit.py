@@ -32,16 +32,16 @@ class SpecFit(Policy):
     max_nodes : int
         Verified nodes at most, the root included.
     discount : float
-        Part of an expert's price that is forgiven on nodes sure to be accepted, since the next cycle
-        needs it anyway; 0 to 1.
+        Part of an expert's price that is forgiven on nodes sure to be accepted, since the next
+        cycle needs it anyway; 0 to 1.
     longest_pause : int
-        After drafts of which nothing was worth verifying, drafting rests for 1, 2, 4, ... cycles, at
-        most this many, before it is tried again.
+        After drafts of which nothing was worth verifying, drafting rests for 1, 2, 4, ... cycles,
+        at most this many, before it is tried again.
     """
 
     depth: int = 6
     top_k: int = 4
-    max_nodes: int = 64
+    max_nodes: int = 96
     discount: float = 0.5
     longest_pause: int = 16
     _search: LevelSearch = field(init=False, repr=False, compare=False)
@@ -113,7 +113,7 @@ class SpecFit(Policy):
         return mask
 
     def _predict(self, best: SearchResult, cycle: Cycle) -> Prediction:
-        """Return what to expect of the selection, at full price: the discount is not of this cycle."""
+        """Return what to expect of the selection, at full price: nothing is forgiven this cycle."""
         problem, terms = self._search.problem, cycle.terms
         cycle_s = float(problem.draft_s + terms.tau_s[best.num_nodes])
         if self._search.pricer.is_free:

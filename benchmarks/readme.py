@@ -28,10 +28,10 @@ def block(report: dict[str, Any]) -> str:
     caches = list(dict.fromkeys(row["cache"] for row in report["rows"]))
     lines = [
         f"Measured {report['date']} on {report['machine']}, with an *emulated* link: copies cost,",
-        "relative to compute, what they do for Qwen3-30B-A3B on PCIe 4 x16. Bundled model, float32,",
-        f"greedy, {report['num_prompts']} held-out prompts of {report['new_tokens']} new tokens.",
+        "relative to compute, what they do for Qwen3-30B-A3B on PCIe 4 x16. Model: the bundled one,",
+        f"float32, greedy, {report['num_prompts']} held-out prompts of {report['new_tokens']} new tokens.",
         f"Command: `{report['command']}`.",
-        "Speed-up over plain decoding with the same cache, with its 95 % interval; every text is the",
+        "Speed-up over plain decoding with the same cache, with 95 % interval; every text is the",
         "stock model's own. *Ceiling* is simulated: perfect drafting that takes no time.",
         "",
         "| cache | plain, tokens/s | EAGLE-3 default | EAGLE-3 tuned | **specfit** | ceiling |",
@@ -48,7 +48,7 @@ def block(report: dict[str, Any]) -> str:
         lines.append(f"| {' | '.join(row)} |")
     lines += [
         "",
-        "EAGLE-3's default tree is depth 7, top-k 10, 60 nodes; the tuned one, in brackets, was chosen",
+        "EAGLE-3 by default: depth 7, top-k 10, 60 nodes; the tuned tree, in brackets, was chosen",
         "for that cache size on training prompts. Plain decoding with everything resident runs at",
         f"{report['stock_ratio']:.2f} times the speed of stock `transformers.generate`.",
     ]

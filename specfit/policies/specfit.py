@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specfit.core.policy import Cycle, Outcome, Policy, register_policy
 from specfit.core.search import LevelSearch, ProbPricer, SearchResult
 from specfit.core.selection import Prediction, Selection
-from specfit.core.tree import DraftPlan
+from specfit.core.tree import DraftPlan, frontier
 
 
 @register_policy("specfit")
@@ -101,16 +100,9 @@ class SpecFit(Policy):
         self._add(cycle)
         steps = range(cycle.levels + 1, cycle.levels + levels_left + 1)
         growth = np.array([cycle.acceptance.continuation(d, self.top_k) for d in steps])
-        return self._search.should_draft(growth, self._frontier(cycle)).draft
-
-    def _frontier(self, cycle: Cycle) -> NDArray[np.bool_]:
-        """Return the nodes that the drafter would expand next: the best of the newest level."""
-        tree = cycle.tree
-        newest = np.flatnonzero(tree.depths == cycle.levels)
-        best = newest[np.argsort(-tree.path_probs[newest], kind="stable")[: self.top_k]]
-        mask = np.zeros(len(tree), bool)
-        mask[best] = True
-        return mask
+        expandable = np.zeros(len(cycle.tree), bool)
+        expandable[frontier(cycle.tree, self.top_k)] = True
+        return self._search.should_draft(growth, expandable).draft
 
     def _predict(self, best: SearchResult, cycle: Cycle) -> Prediction:
         """Return what to expect of the selection, at full price: nothing is forgiven this cycle."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from specfit.core.errors import CheckpointError, InvalidInputError
 from specfit.core.experts import ModelGeometry
 from specfit.policies.fitted_file import FittedFile, TensorSpec
-from specfit.policies.predictors._kernels import age_multipliers, table_probs
+from specfit.policies.predictors._kernels import table_probs
 
 NO_PARENT = -1
 """Parent token of a node whose parent is not in the draft tree: the root."""
@@ -104,21 +104,21 @@ class ExpertTable:
         ages : int64[L, E]
             Committed tokens since each expert was last needed, as `RoutingHistory.ages`.
         """
-        slots = np.minimum(depths, len(self.age_odds) - 1).astype(np.int32)
-        age_odds = np.empty((len(self.age_odds), *ages.shape), np.float32)  # [S, L, E]
-        for slot in set(slots.tolist()):
-            age_multipliers(ages, self.age_edges, self.age_odds[slot], age_odds[slot])
         probs = np.empty((len(tokens), *ages.shape), np.float32)  # [n, L, E]
         table_probs(
             self.codes,
             self.odds_of_code,
-            self.row_of_token[tokens],
+            self.row_of_token,
             self.parent_codes,
             self.odds_of_parent_code,
-            np.where(parent_tokens < 0, 0, self.parent_row_of_token[parent_tokens]),
-            age_odds,
-            slots,
-            np.float32(self.geometry.experts_per_token),
+            self.parent_row_of_token,
+            self.age_edges,
+            self.age_odds,
+            tokens,
+            parent_tokens,
+            depths,
+            ages,
+            float(self.geometry.experts_per_token),
             probs,
         )
         return probs

@@ -37,8 +37,9 @@ class TokenTable(CoveragePredictor):
 
     def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
         """Return each expert's probability for nodes `first` to N, float32[N - first, L, E]."""
-        parents = tree.parents[first:]
-        parent_tokens = np.where(parents < 0, NO_PARENT, tree.tokens[parents])
+        parent_tokens = tree.tokens[tree.parents[first:]]
+        if first == 0:
+            parent_tokens[0] = NO_PARENT
         return self.table.probs(
             tree.tokens[first:], parent_tokens, tree.depths[first:], history.ages
         )

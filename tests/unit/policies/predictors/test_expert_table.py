@@ -54,7 +54,7 @@ def test_probabilities_are_those_of_the_odds_scaled_to_k() -> None:
     expected = [10 * scale / (1 + 10 * scale)] * 2 + [scale / (1 + scale)] * 2
     assert found.shape == (1, 2, 4)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found[0], [expected, expected], rtol=1e-4)
+    np.testing.assert_allclose(found[0], [expected, expected], atol=1.1e-3)
 
 
 def test_tokens_without_a_row_share_the_back_off() -> None:

@@ -12,6 +12,20 @@ from specfit.core._jit import kernel
 
 
 @kernel
+def first_fault(parents: Any, log_probs: Any) -> int:
+    """Return the first node that cannot be, or -1.
+
+    Its parent does not come before it, or its log probability is NaN or above 0; at the root not 0.
+    """
+    if parents[0] != -1 or log_probs[0] != 0:
+        return 0
+    for node in range(1, parents.size):
+        if not (0 <= parents[node] < node and log_probs[node] <= 0):
+            return node
+    return -1
+
+
+@kernel
 def fill_depths(parents: Any, depths: Any) -> None:
     """Set ``depths[v]`` for every node below the root."""
     for node in range(1, parents.size):

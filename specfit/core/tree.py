@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core._kernels import fill_ancestors, fill_depths, fill_products
+from specfit.core._kernels import fill_ancestors, fill_depths, fill_products, first_fault
 from specfit.core.errors import InvalidPlanError, InvalidTreeError
 
 _Array = TypeVar("_Array", bound="NDArray[Any]")
@@ -243,29 +243,24 @@ def _read_only(array: _Array) -> _Array:
 def _check_tree(tree: DraftTree) -> None:
     n = len(tree.tokens)
     shapes = [len(a) for a in (tree.parents, tree.log_probs, tree.ranks, tree.entropies)]
-    if n == 0 or any(s != n for s in shapes):
+    if n == 0 or shapes != [n] * 4:
         raise InvalidTreeError(
             f"a tree needs at least the root and one value a node in every array; "
             f"got {n} tokens and {shapes} parents, log_probs, ranks, entropies."
         )
-    if tree.parents[0] != -1:
-        raise InvalidTreeError(f"parents[0] must be -1, the root's; got {tree.parents[0]}.")
-    _check_parents(tree.parents, n)
-    if tree.log_probs[0] != 0:
-        raise InvalidTreeError(f"log_probs[0] must be 0, the root's; got {tree.log_probs[0]}.")
-    wrong = ~(tree.log_probs <= 0)
-    if wrong.any():
-        i = int(np.argmax(wrong))
-        raise InvalidTreeError(
-            f"log_probs[{i}] = {tree.log_probs[i]}, but the log of a probability is a number <= 0."
-        )
+    node = first_fault(tree.parents, tree.log_probs)
+    if node >= 0:
+        raise InvalidTreeError(_fault(node, int(tree.parents[node]), float(tree.log_probs[node])))
 
 
-def _check_parents(parents: NDArray[np.int32], n: int) -> None:
-    late = (parents[1:] >= np.arange(1, n)) | (parents[1:] < 0)
-    if late.any():
-        i = int(np.argmax(late)) + 1
-        raise InvalidTreeError(
-            f"parents[{i}] = {parents[i]}, but a parent must come before its child "
-            f"(0 <= parents[{i}] < {i}). Order the nodes root first."
+def _fault(node: int, parent: int, log_prob: float) -> str:
+    if node == 0 and parent != -1:
+        return f"parents[0] must be -1, the root's; got {parent}."
+    if node == 0:
+        return f"log_probs[0] must be 0, the root's; got {log_prob}."
+    if not 0 <= parent < node:
+        return (
+            f"parents[{node}] = {parent}, but a parent must come before its child "
+            f"(0 <= parents[{node}] < {node}). Order the nodes root first."
         )
+    return f"log_probs[{node}] = {log_prob}, but the log of a probability is a number <= 0."

@@ -19,6 +19,7 @@ def calibrate(
     model: options.Model = "tiny",
     head: options.Head = None,
     link: options.Link = None,
+    threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure this machine with a model, so that predicted seconds are its own.
@@ -32,7 +33,7 @@ def calibrate(
     from specfit.cli.specs import link_from
 
     wanted = None if link is None else link_from(link)
-    with load(model_folder(model), head=head) as backend:
+    with load(model_folder(model), head=head, threads=threads) as backend:
         profile = connect(backend, measured_profile(backend), wanted)
     with new_file(out) as partial:
         profile.write(partial)

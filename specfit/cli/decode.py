@@ -26,6 +26,7 @@ def decode(
     cost: options.Cost = "profile",
     profile: options.Profile = None,
     link: options.Link = None,
+    threads: options.Threads = None,
     prompt: options.Text = None,
     prompts: options.PromptFile = None,
     max_new_tokens: options.MaxNewTokens = 128,
@@ -47,7 +48,7 @@ def decode(
     texts = prompts_from(prompt, prompts)
     sampling = Sampling(temperature, top_k, top_p, seed)
     chosen = policy_from(policy, settings)
-    with open_live(LiveOptions(model, head, cache, link, profile, cost, sampling)) as live:
+    with open_live(LiveOptions(model, head, cache, link, profile, cost, sampling, threads)) as live:
         requests = [live.request(text.text, max_new_tokens) for text in texts]
         for text, request in zip(texts, requests, strict=True):
             result = _decode_one(live, chosen, text.id, request, is_shown=not as_json)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 EAGLE3 = "eagle3:depth=5,top_k=4,max_nodes=30"
 """A usual tree for a budget of 30 nodes; not tuned to the cache."""
 WARM_UP_TOKENS = 8
+THREADS = 1
+"""The bundled model is too small for two threads to help, and a copy thread runs beside."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,9 @@ def run_demo(options: DemoOptions, folder: Path, bars: Progress) -> DemoRun:
     """Do all of the demo; traces and the measured profile go to `folder`."""
     prompts = read_prompts(options.prompts or BUNDLED / "prompts" / "demo.jsonl")
     entries = entries_of(options.cache)
-    wanted = LiveOptions(options.model, None, options.cache, "pcie4", None, "profile", Sampling())
+    wanted = LiveOptions(
+        options.model, None, options.cache, "pcie4", None, "profile", Sampling(), THREADS
+    )
     recorded, runs = folder / "trace", folder / "trace-run"
     with open_live(wanted, bars) as live:
         live.profile.write(folder / "profile.toml")

@@ -43,6 +43,8 @@ class LiveOptions:
         Name or file of a hardware profile; without one the machine is measured.
     sampling : Sampling
         How the target's tokens are drawn.
+    threads : int, optional
+        Threads of torch; by default its own choice.
     """
 
     model: str
@@ -52,6 +54,7 @@ class LiveOptions:
     profile: str | None
     cost: str
     sampling: Sampling
+    threads: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +147,7 @@ def open_live(options: LiveOptions, bars: Progress | None = None) -> Iterator[Li
     folder = model_folder(options.model)
     link = None if options.link is None else link_from(options.link)
     given = None if options.profile is None else profile_from(options.profile)
-    with load(folder, head=options.head, cache=options.cache) as backend:
+    with load(folder, head=options.head, cache=options.cache, threads=options.threads) as backend:
         inputs = inputs_of_model(folder, backend.geometry, options.sampling)
         profile = connect(backend, given or measured_profile(backend, bars), link)
         cost = cost_from(options.cost, profile)

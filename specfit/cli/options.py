@@ -50,6 +50,10 @@ Link = Annotated[
         help="none, pcie4, or latency+bandwidth like 20us+25GB/s: an [bold]emulated[/bold] link.",
     ),
 ]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, help="Threads of torch; by default its own choice."),
+]
 Text = Annotated[str | None, typer.Option("--prompt", help="The text to continue.")]
 PromptFile = Annotated[
     Path | None, typer.Option("--prompts", help="A .txt file (one a line) or .jsonl ('prompt').")

@@ -44,6 +44,7 @@ def record(
     cost: options.Cost = "profile",
     profile: options.Profile = None,
     link: options.Link = None,
+    threads: options.Threads = None,
     max_new_tokens: options.MaxNewTokens = 128,
     temperature: options.Temperature = 0.0,
     top_k: options.TopK = 0,
@@ -63,7 +64,7 @@ def record(
     chosen = policy_from(policy, settings)
     drawn = tuple(plan_from(spec) for spec in plans)
     sampling = Sampling(temperature, top_k, top_p, seed)
-    with open_live(LiveOptions(model, head, cache, link, profile, cost, sampling)) as live:
+    with open_live(LiveOptions(model, head, cache, link, profile, cost, sampling, threads)) as live:
         requests = [live.request(text.text, max_new_tokens) for text in texts]
         try:
             if drawn:

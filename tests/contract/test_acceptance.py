@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from specfit.core.predictor import acceptance_models
 from specfit.policies.acceptance import DepthRank, Identity
 from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
 from specfit.testing.acceptance_contract import AcceptanceContract
+from tests.contract.shipped import shipped
 
 
 class TestIdentity(AcceptanceContract):
@@ -30,3 +32,7 @@ def random_curves() -> AcceptanceCurves:
     continuations = np.sort(generator.random((2, 3, 5)), axis=2)
     weights = generator.standard_normal((2, 3, 4, 4))
     return AcceptanceCurves("0" * 64, np.array([0.0, 1.0]), weights, continuations)
+
+
+def test_every_shipped_model_is_held_to_it() -> None:
+    assert shipped(acceptance_models) == {Identity, DepthRank}

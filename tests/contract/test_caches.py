@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from specfit.core.cache import Fifo, Lfru, Lfu, Lru, NoCache, Random, Sieve
+from specfit.core.cache import Fifo, Lfru, Lfu, Lru, NoCache, Random, Sieve, caches
 from specfit.testing.cache_contract import ExpertCacheContract
+from tests.contract.shipped import shipped
 
 
 class TestLru(ExpertCacheContract):
@@ -32,3 +33,7 @@ class TestRandom(ExpertCacheContract):
 
 class TestSieve(ExpertCacheContract):
     make = staticmethod(Sieve)
+
+
+def test_every_shipped_rule_is_held_to_it() -> None:
+    assert shipped(caches) == {Fifo, Lfru, Lfu, Lru, NoCache, Random, Sieve}

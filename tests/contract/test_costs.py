@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specfit.core.cost import ProfileCost
+from specfit.core.cost import ProfileCost, costs
 from specfit.testing.cost_contract import CostModelContract
 from specfit.testing.examples import example_profile
+from tests.contract.shipped import shipped
 
 
 class TestProfileCost(CostModelContract):
@@ -15,3 +16,7 @@ class TestProfileCost(CostModelContract):
 
 class TestProfileCostWithoutReads(CostModelContract):
     make = staticmethod(lambda: ProfileCost(replace(example_profile(), resident_expert_s=0.0)))
+
+
+def test_every_shipped_model_is_held_to_it() -> None:
+    assert shipped(costs) == {ProfileCost}

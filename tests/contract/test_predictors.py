@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from specfit.core.predictor import predictors
 from specfit.policies.predictors import TokenTable, Uniform
 from specfit.policies.predictors.expert_table import ExpertTable
 from specfit.testing.predictor_contract import CoveragePredictorContract
+from tests.contract.shipped import shipped
 
 
 class TestUniform(CoveragePredictorContract):
@@ -42,3 +44,7 @@ def random_table() -> ExpertTable:
         age_edges=np.array([0, 3, 20], np.int64),
         age_odds=np.exp(generator.standard_normal((4, g.num_layers, 4))).astype(np.float32),
     )
+
+
+def test_every_shipped_predictor_is_held_to_it() -> None:
+    assert shipped(predictors) == {Uniform, TokenTable}

@@ -18,6 +18,7 @@ from specfit.core.policy import policies
 from specfit.testing.examples import example_geometry
 from specfit.testing.toy import toy_backend
 from specfit.testing.worlds import run_toy
+from tests.contract.shipped import shipped
 
 TABLE = Path(__file__).with_name("counters.txt")
 GEOMETRY = example_geometry(num_layers=6, num_experts=32, experts_per_token=4, vocab_size=64)
@@ -62,7 +63,8 @@ def test_counts_are_those_of_the_table(text: str, policy: str, cache: str) -> No
 
 
 def test_every_shipped_policy_is_in_the_table() -> None:
-    assert {policy.partition(":")[0] for policy in POLICIES} == set(policies.names())
+    named = {policies.get(policy.partition(":")[0]) for policy in POLICIES}
+    assert named == shipped(policies)
 
 
 if __name__ == "__main__":

@@ -144,6 +144,7 @@ def sleep_until(due_s: float) -> None:
         pass
 
 
+@torch.inference_mode()  # slots that were made in this mode may be written in no other
 def _move(copies: Sequence[Copy]) -> BaseException | None:
     try:
         for source, destination in copies:

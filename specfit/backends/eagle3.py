@@ -148,13 +148,29 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 @dataclass
-class _Frontier:
-    """The tree being drafted, and the hidden state after each node that was expanded."""
+class _Drawn:
+    """The tree being drafted, by its X expanded nodes, the root first."""
 
     num_nodes: int
-    base: int  # rows of the committed pairs
-    rows: dict[int, int]  # node -> index in `hidden`; only expanded nodes
-    hidden: Tensor  # [expanded nodes, D]
+    places: dict[int, int]  # expanded node -> place among the expanded
+    lineage: NDArray[np.bool_]  # [X, X], whether place j is on the path to place i, itself included
+    hidden: Tensor  # [X, D]
+
+    @classmethod
+    def root(cls, hidden: Tensor) -> _Drawn:
+        """Return the tree whose root was expanded, with its hidden state [1, D]."""
+        return cls(1, {0: 0}, np.ones((1, 1), bool), hidden)
+
+    def add(self, nodes: NDArray[np.intp], parents: list[int]) -> NDArray[np.bool_]:
+        """Expand nodes whose parents are at these places; return their rows of the lineage."""
+        known, count = len(self.lineage), len(nodes)
+        lineage = np.zeros((known + count, known + count), bool)
+        lineage[:known, :known] = self.lineage
+        lineage[known:, :known] = self.lineage[parents]
+        lineage[known:, known:] = np.eye(count, dtype=bool)
+        self.lineage = lineage
+        self.places.update((node, known + i) for i, node in enumerate(nodes.tolist()))
+        return lineage[known:]
 
 
 class Eagle3Drafter:
@@ -181,7 +197,7 @@ class Eagle3Drafter:
         self._num_pairs = 0
         self._pending: list[tuple[Tensor, list[int]]] = []
         self._last_hidden: Tensor | None = None
-        self._frontier: _Frontier | None = None
+        self._drawn: _Drawn | None = None
 
     def extend(self, features: Tensor, next_tokens: list[int]) -> None:
         """Take note of committed pairs: features [P, F] and the token after each of them."""
@@ -190,7 +206,7 @@ class Eagle3Drafter:
     def catch_up(self) -> None:
         """Run the head over all pairs that it has not seen yet."""
         self.head.truncate(self._num_pairs)
-        self._frontier = None
+        self._drawn = None
         if not self._pending:
             return
         features = torch.cat([rows for rows, _ in self._pending])
@@ -210,45 +226,40 @@ class Eagle3Drafter:
             nodes = np.zeros(1, np.intp)
             hidden = self._last_hidden
             assert hidden is not None, "a text has at least one pair"
-            self._frontier = _Frontier(1, self._num_pairs, {0: 0}, hidden)
+            self._drawn = drawn = _Drawn.root(hidden)
         else:
+            drawn = self._drawn_tree(tree)
             nodes = frontier(tree, plan.top_k)
-            hidden = self._expand(tree, nodes)
+            hidden = self._expand(tree, drawn, nodes)
         level = self._children(nodes, hidden, plan.top_k)
-        assert self._frontier is not None, "set by the first level"
-        self._frontier.num_nodes = len(tree) + len(level)
+        drawn.num_nodes = len(tree) + len(level)
         return level
 
-    def _expand(self, tree: DraftTree, nodes: NDArray[np.intp]) -> Tensor:
-        """Run the head on tree nodes of one depth and return their hidden states."""
-        frontier = self._frontier
-        if frontier is None or frontier.num_nodes != len(tree):
+    def _drawn_tree(self, tree: DraftTree) -> _Drawn:
+        if self._drawn is None or self._drawn.num_nodes != len(tree):
             raise BackendError(
                 "a level must continue the tree drafted last. Start again from its root."
             )
-        parents = [frontier.rows[int(parent)] for parent in tree.parents[nodes]]
-        depth = int(tree.depths[nodes[0]])
+        return self._drawn
+
+    def _expand(self, tree: DraftTree, drawn: _Drawn, nodes: NDArray[np.intp]) -> Tensor:
+        """Run the head on tree nodes of one depth and return their hidden states."""
+        parents = [drawn.places[parent] for parent in tree.parents[nodes].tolist()]
+        lineage = drawn.add(nodes, parents)
+        mask = np.ones((len(nodes), self._num_pairs + lineage.shape[1] - 1), bool)
+        mask[:, self._num_pairs :] = lineage[:, 1:]  # the root's row is a committed pair's
         hidden = self.head.forward(
             torch.from_numpy(tree.tokens[nodes]),
-            frontier.hidden[parents],
-            frontier.base - 1 + depth,
-            self._visible(tree, nodes, frontier),
+            drawn.hidden.index_select(0, torch.tensor(parents)),
+            self._num_pairs - 1 + int(tree.depths[nodes[0]]),
+            torch.from_numpy(mask),
         )
-        first = len(frontier.rows)
-        frontier.rows.update({node: first + i for i, node in enumerate(nodes.tolist())})
-        frontier.hidden = torch.cat([frontier.hidden, hidden])
+        drawn.hidden = torch.cat([drawn.hidden, hidden])
         return hidden
-
-    def _visible(self, tree: DraftTree, nodes: NDArray[np.intp], frontier: _Frontier) -> Tensor:
-        """Return the mask [n, rows + n]: all committed pairs, expanded ancestors, itself."""
-        expanded = np.array([*list(frontier.rows)[1:], *nodes.tolist()], np.intp)
-        mask = np.ones((len(nodes), frontier.base + len(expanded)), bool)
-        mask[:, frontier.base :] = tree.ancestor_mask[np.ix_(nodes, expanded)]
-        return torch.from_numpy(mask)
 
     def _children(self, nodes: NDArray[np.intp], hidden: Tensor, top_k: int) -> DraftLevel:
         log_probs = F.log_softmax(self.head.logits(hidden), dim=-1)  # [n, Vd]
-        entropies = -(log_probs.exp() * log_probs.clamp_min(-1e9)).sum(dim=-1)
+        entropies = -(log_probs.exp() * log_probs).sum(dim=-1)
         count = min(top_k, log_probs.shape[-1])
         best = log_probs.topk(count, dim=-1)
         tokens = self.head.checkpoint.target_ids[best.indices]
@@ -256,6 +267,6 @@ class Eagle3Drafter:
             parents=np.repeat(nodes.astype(np.int32), count),
             tokens=tokens.reshape(-1).numpy(),
             log_probs=np.minimum(best.values.reshape(-1).numpy(), 0.0),
-            ranks=np.tile(np.arange(count, dtype=np.int32), len(nodes)),
+            ranks=np.arange(len(nodes) * count, dtype=np.int32) % count,
             entropies=np.repeat(entropies.numpy(), count),
         )

@@ -100,7 +100,8 @@ class Target:
             return self.run(tokens.tolist())
         rows = self.kv.num_rows
         positions = torch.from_numpy(rows + depths.astype(np.int64))
-        return self._run(torch.from_numpy(tokens), positions, tree_mask(ancestors, rows, ATTENTION))
+        mask = tree_mask(ancestors, rows, ATTENTION)
+        return self._run(torch.tensor(tokens), positions, mask)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return float32 logits [n, V] of final hidden states [n, D]."""

@@ -179,16 +179,15 @@ def test_an_error_in_the_middle_of_a_pass_leaves_the_backend_usable(
 ) -> None:
     with random_backend() as backend:
         backend.start(REQUEST)
-        layer = backend._target.model.model.layers[2]
         with monkeypatch.context() as patch:
-            patch.setattr(layer.mlp.experts, "activation", _cancel)
-            tree = random_tree(5, 3)
+            patch.setattr(backend.device, "wait", _cancel)
+            tree = random_tree(31, 3)
             with pytest.raises(KeyboardInterrupt):
                 backend.verify(tree, everything(tree))
         assert decode(backend, Autoregressive(), REQUEST).tokens == stock_text(REQUEST)
 
 
-def _cancel(x: torch.Tensor) -> torch.Tensor:
+def _cancel(event: object) -> None:
     raise KeyboardInterrupt
 
 
@@ -245,7 +244,8 @@ def test_stall_and_compute_are_the_seconds_of_the_pass() -> None:
         took = backend.clock() - started
         copied = int(result.num_misses.sum())
         assert copied == backend.geometry.num_layers * backend.geometry.experts_per_token
-        assert 1e-3 * copied * 0.95 <= result.stall_s <= took
+        assert took >= 1e-3 * copied
+        assert took / 3 < result.stall_s <= took
         assert result.stall_s + result.compute_s == pytest.approx(took, rel=0.2)
 
 

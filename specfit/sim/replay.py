@@ -26,7 +26,7 @@ from specfit.core.selection import Selection
 from specfit.core.tree import DraftLevel, DraftPlan, DraftTree
 from specfit.sim.drawn import EMPTY_LEVEL, DrawnTree, drawn_by_plan, drawn_in_run, only_root
 from specfit.sim.expert_pass import run_pass, run_prefill
-from specfit.sim.trace.reader import RecordedPrompt, TraceReader
+from specfit.sim.trace.reader import RecordedPrompt, RowFinder, TraceReader
 from specfit.sim.trace.rows import Answers, PositionRow, Row
 
 
@@ -75,7 +75,8 @@ class ReplayBackend(Backend):
         self.near_ties: list[NearTie] = []
         self._now_s = 0.0
         self._prompt: RecordedPrompt | None = None
-        self._rows: Iterator[Row] = iter(())
+        self._groups: Iterator[RowFinder] = iter(())
+        self._group: RowFinder | None = None
         self._row: Row | None = None
         self._position = 0  # of the root in the whole text
         self._drawn: DrawnTree | None = None
@@ -97,8 +98,8 @@ class ReplayBackend(Backend):
         prompt = self._find(request)
         run_prefill(self.cache, prompt.row.routing, prompt.row.chunks)
         self._prompt = prompt
-        self._rows = prompt.rows()
-        self._row = None
+        self._groups = prompt.cursor()
+        self._group = self._row = None
         self._position = len(request.prompt)
         self._drawn = None
         return Prefill(prompt.text[0], prompt.row.routing, prompt.row.chunks, prompt.row.prefill_s)
@@ -204,14 +205,20 @@ class ReplayBackend(Backend):
 
     def _current_row(self) -> Row:
         """Return the recorded row whose root is the last committed token."""
-        if self._row is None or self._row.position < self._position:
-            self._row = next((r for r in self._rows if r.position >= self._position), None)
         if self._row is None or self._row.position != self._position:
+            self._row = self._find_row()
+        if self._row is None:
             raise TraceCoverageError(
                 f"the trace has no cycle {self._place()}: the recorded run started none there. "
                 f"Record a position-complete trace to compare this policy."
             )
         return self._row
+
+    def _find_row(self) -> Row | None:
+        if self._group is None or self._group.last_position < self._position:
+            ahead = (group for group in self._groups if group.last_position >= self._position)
+            self._group = next(ahead, None)
+        return self._group.at(self._position) if self._group is not None else None
 
     def _draw(self, plan: DraftPlan) -> DrawnTree:
         row = self._current_row()

@@ -45,23 +45,45 @@ def decode_prompts(
             raise TraceFormatError(f"row {row}: {error}") from error
 
 
-def decode_rows(table: pa.Table, metadata: TraceMetadata) -> Iterator[Row]:
-    """Yield the cycles or positions of a table.
+class RowTable:
+    """Rows of one prompt; the columns are checked at once, a row when it is taken.
 
     Raises
     ------
     TraceFormatError
-        A column or a value breaks the format.
+        A column breaks the format.
     """
-    columns = _Columns(table, ROW_TABLES[metadata.kind][1])
-    columns.check_routing(metadata.geometry)
-    _check_trees(columns, metadata.geometry)
-    decode = _cycle if metadata.kind == "run" else _position
-    for row in range(table.num_rows):
+
+    def __init__(self, table: pa.Table, metadata: TraceMetadata) -> None:
+        self._metadata = metadata
+        self._columns = _Columns(table, ROW_TABLES[metadata.kind][1])
+        self._columns.check_routing(metadata.geometry)
+        _check_trees(self._columns, metadata.geometry)
+        if (np.diff(self.positions) <= 0).any():
+            raise TraceFormatError("the positions of a prompt's rows must ascend.")
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def positions(self) -> NDArray[np.int32]:
+        """Index of each row's root in its whole text."""
+        positions: NDArray[np.int32] = self._columns["position"]
+        return positions
+
+    def row(self, number: int) -> Row:
+        """Return one row.
+
+        Raises
+        ------
+        TraceFormatError
+            A value breaks the format.
+        """
+        decode = _cycle if self._metadata.kind == "run" else _position
         try:
-            yield decode(columns, row, metadata)
+            return decode(self._columns, number, self._metadata)
         except (SpecfitError, ValueError) as error:
-            raise TraceFormatError(f"row {row}: {error}") from error
+            raise TraceFormatError(f"row {number}: {error}") from error
 
 
 class _Columns:

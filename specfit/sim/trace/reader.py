@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specfit.core.backend import Request
 from specfit.core.errors import TraceFormatError
-from specfit.sim.trace.decode import decode_prompts, decode_rows
+from specfit.sim.trace.decode import RowTable, decode_prompts
 from specfit.sim.trace.metadata import TraceMetadata
 from specfit.sim.trace.parts import OPEN_PREFIX, Part, PartFile, checksum_of, list_files
 from specfit.sim.trace.rows import CycleRow, PositionRow, PromptRow, Row
@@ -73,19 +74,58 @@ class RecordedPrompt:
         TraceFormatError
             The file is damaged; the message names it and the row group.
         """
-        path = self.part.rows.path
+        for group, first, table in self._tables():
+            for number in range(len(table)):
+                yield self._row(group, table, number, first + number)
+
+    def cursor(self) -> Iterator[RowFinder]:
+        """Yield, in order, what finds rows by position without decoding those in between."""
+        for group, first, table in self._tables():
+            yield RowFinder(self, group, first, table)
+
+    def _tables(self) -> Iterator[tuple[int, int, RowTable]]:
+        """Yield the prompt's rows by row group: the group, its first row's number, the rows."""
         number = 0
-        for group, row in self.trace.part_rows(self.part, self.first_row, self.num_rows):
-            try:
-                _check_place(row, self.row, number)
-            except TraceFormatError as error:
-                raise TraceFormatError(f"{path}, row group {group}: {error}") from error
-            yield row
-            number += 1
+        for group, table in self.trace.part_tables(self.part, self.first_row, self.num_rows):
+            yield group, number, table
+            number += len(table)
         if number != self.num_rows:
             raise TraceFormatError(
-                f"{path} must hold {self.num_rows} rows of prompt {self.index}; it holds {number}."
+                f"{self.part.rows.path} must hold {self.num_rows} rows of prompt {self.index}; "
+                f"it holds {number}."
             )
+
+    def _row(self, group: int, table: RowTable, number: int, place: int) -> Row:
+        """Return a table's row, which must be row `place` of the prompt."""
+
+        def read() -> Row:
+            row = table.row(number)
+            _check_place(row, self.row, place)
+            return row
+
+        return _reading(self.part.rows, group, read)
+
+
+@dataclass(frozen=True, eq=False)
+class RowFinder:
+    """The rows of a prompt that lie in one row group."""
+
+    prompt: RecordedPrompt
+    group: int
+    first: int
+    table: RowTable
+
+    @property
+    def last_position(self) -> int:
+        """Position of the last row."""
+        return int(self.table.positions[-1])
+
+    def at(self, position: int) -> Row | None:
+        """Return the row whose root is at `position`, or None if there is none."""
+        number = int(np.searchsorted(self.table.positions, position))
+        if number == len(self.table) or self.table.positions[number] != position:
+            return None
+        return self.prompt._row(self.group, self.table, number, self.first + number)
 
 
 class TraceReader:
@@ -176,8 +216,8 @@ class TraceReader:
             for row, first_row, num_rows in rows:
                 yield RecordedPrompt(self, row, part, first_row, num_rows)
 
-    def part_rows(self, part: Part, first: int, count: int) -> Iterator[tuple[int, Row]]:
-        """Yield rows ``first`` to ``first + count - 1`` of a part, each with its row group."""
+    def part_tables(self, part: Part, first: int, count: int) -> Iterator[tuple[int, RowTable]]:
+        """Yield rows ``first`` to ``first + count - 1`` of a part, by row group."""
         file = self._open(part.rows)
         start = 0
         for group in range(file.num_row_groups):
@@ -185,9 +225,8 @@ class TraceReader:
             low, high = max(first, start), min(first + count, stop)
             if low < high:
                 table = _reading(part.rows, group, partial(file.read_row_group, group))
-                rows = decode_rows(table.slice(low - start, high - low), self.metadata)
-                for _ in range(high - low):
-                    yield group, _reading(part.rows, group, partial(next, rows))
+                rows = table.slice(low - start, high - low)
+                yield group, _reading(part.rows, group, partial(RowTable, rows, self.metadata))
             start = stop
 
     def verify(self, file: PartFile) -> None:

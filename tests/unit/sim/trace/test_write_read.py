@@ -253,7 +253,8 @@ def first_of(change: Any) -> Any:
     ("name", "change", "message"),
     [
         ("prompt", first(5), "row of prompt 5 lies among"),
-        ("position", first(10**6), "outside the text"),
+        ("position", first(10**6), "must ascend"),
+        ("position", lambda c: [*c[:-1], 10**6], "outside the text"),
         ("position", first(10), "must be the text's token"),
         ("tokens", first_of(lambda c: [10**6, *c[1:]]), "tokens must be 0 to 31"),
         ("tokens", first_of(lambda c: c[:-1]), "parents must hold"),

@@ -1,22 +1,65 @@
-"""`specfit check`: whether a trace is whole."""
+"""`specfit check`: whether a trace is whole, or a plug-in keeps the rules of its kind."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from specfit.cli.console import print_json, print_text
+from specfit.core.errors import ContractError
 
 CHECK_FAILED = 1
+T = TypeVar("T")
 
-app = typer.Typer(no_args_is_help=True, help="Check that a trace is whole; status 1 if it is not.")
+HELP = "Check that a trace is whole or a plug-in keeps its rules; status 1 if not."
+
+app = typer.Typer(no_args_is_help=True, help=HELP)
+Spec = Annotated[str, typer.Argument(help="Name or FILE.py:Class, with :name=value,... after it.")]
 
 
 @app.callback()
 def check() -> None:
-    """Check that a trace is whole; status 1 if it is not."""
+    """Check that a trace is whole or a plug-in keeps its rules; status 1 if not."""
+
+
+@app.command("policy")
+def check_policy(spec: Spec) -> None:
+    """Hold a policy against every rule of its kind, the lossless text among them.
+
+    Example: specfit check policy my.py:Mine
+    """
+    from specfit.cli.specs import policy_from
+    from specfit.testing.policy_contract import check_policy as rules_of
+
+    _report(spec, rules_of, lambda: policy_from(spec))
+
+
+@app.command("cost")
+def check_cost(spec: Spec) -> None:
+    """Hold a cost model against every rule of its kind.
+
+    Example: specfit check cost my.py:MyCost
+    """
+    from specfit.cli.specs import cost_from
+    from specfit.testing.cost_contract import check_cost_model
+    from specfit.testing.examples import example_profile
+
+    _report(spec, check_cost_model, lambda: cost_from(spec, example_profile()))
+
+
+@app.command("cache")
+def check_cache(spec: Spec) -> None:
+    """Hold an expert cache rule against every rule of its kind.
+
+    Example: specfit check cache my.py:MyRule
+    """
+    from specfit.core.cache import caches
+    from specfit.testing.cache_contract import check_cache as rules_of
+
+    _report(spec, rules_of, lambda: caches.make(spec))
 
 
 @app.command("trace")
@@ -50,3 +93,15 @@ def check_trace(
             print_text(f"- {problem}")
     if not report.is_good:
         raise typer.Exit(CHECK_FAILED)
+
+
+def _report(
+    spec: str, rules_of: Callable[[Callable[[], T]], list[str]], make: Callable[[], T]
+) -> None:
+    """Say which rules hold, or the first that does not; a spec of nothing is misuse."""
+    make()
+    try:
+        print_text(f"{spec} keeps {', '.join(rules_of(make))}.")
+    except ContractError as error:
+        print_text(f"{spec} breaks {error}")
+        raise typer.Exit(CHECK_FAILED) from None

@@ -10,7 +10,8 @@ from specfit.cli.main import app
 from specfit.core.errors import InvalidInputError
 
 VERBS = ["demo", "decode", "record", "replay", "calibrate", "explain", "doctor"]
-LISTS = [["show", "policies"], ["show", "caches"], ["show", "trace"], ["check", "trace"]]
+LISTS = [["show", "policies"], ["show", "caches"], ["show", "trace"]]
+LISTS += [["check", what] for what in ("trace", "policy", "cost", "cache")]
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ used:
   rest.
 
 When neither removes a node, a minimum cut over the live nodes gives the optimum at this price. A
-better selection raises the price (Dinkelbach) and the rounds go on inside it: optima are nested.
+better selection raises the price (Dinkelbach) and the rounds go on inside it: optima are nested. At
+the end whatever only ties is dropped from the best selection, so that the smallest optimum remains.
 """
 
 from __future__ import annotations
@@ -95,12 +96,29 @@ def search_affine(
     gains = np.empty(parents.size)
     taken = np.empty(parents.size, np.bool_)
     _start(task, best, price, full_s, hint, scratch, gains, taken)
-    while not _prune(task, best, full_s, shared_s, live, load, scratch, gains, taken, counts):
-        raised = _cut(task, best, live, load, scratch, taken, counts)
-        if mode != RATIO or not raised:
-            break
-    if mode != SIGN:
-        _shrink(task, best, full_s, live, load, scratch, gains, taken, counts)
+    shrinking = False
+    while True:
+        if not shrinking:
+            shrinking = _prune(
+                task, best, full_s, shared_s, live, load, scratch, gains, taken, counts
+            )
+        if shrinking:
+            if mode == SIGN or _is_smallest(task, best, full_s, live, load, scratch, gains, taken):
+                return
+        counts[1] += 1
+        closure(
+            parents, profits, node_s, live, values[LAMBDA], _margin(best), rows, base, load, taken
+        )
+        if shrinking:
+            tokens, seconds = _measure(task, taken, scratch)
+            _adopt(task, best, taken, tokens, seconds)
+            return
+        shrinking = not _offer(task, best, taken, scratch)
+        if not shrinking and mode != RATIO:
+            return
+        if not shrinking:
+            live[:] = taken
+            load_of(rows, live, load)
 
 
 @kernel
@@ -272,28 +290,7 @@ def _charge_best_first(
 
 
 @kernel
-def _cut(
-    task: Task, best: Best, live: Any, load: Any, scratch: Any, taken: Any, counts: Any
-) -> bool:
-    """Solve the live nodes exactly at the price in force; return whether the answer is better.
-
-    If so, only its nodes stay live: at a higher price the optimum is a subset of it.
-    """
-    counts[1] += 1
-    margin = SLACK * max(1.0, best.values[TOKENS]) / live.size
-    closure(
-        task.parents, task.profits, task.node_s, live, best.values[LAMBDA], margin,
-        task.rows, task.base, load, taken,
-    )  # fmt: skip
-    raised = _offer(task, best, taken, scratch)
-    if raised:
-        live[:] = taken
-        load_of(task.rows, live, load)
-    return raised
-
-
-@kernel
-def _shrink(
+def _is_smallest(
     task: Task,
     best: Best,
     full_s: Any,
@@ -302,25 +299,23 @@ def _shrink(
     scratch: Any,
     gains: Any,
     taken: Any,
-    counts: Any,
-) -> None:
-    """Drop from the best selection what only ties, so that the smallest optimum is the answer."""
+) -> bool:
+    """Return whether each branch of the best selection gains; leaves only its nodes live.
+
+    Among the nodes of a best selection the even charges add up to what it costs. If no branch of it
+    only ties under them, no smaller selection is as good. If one does, a cut has to tell.
+    """
     live[:] = best.mask
     load_of(task.rows, live, load)
     seconds = np.empty(live.size)
-    lanes = np.empty(LANES)
-    margin = SLACK * max(1.0, best.values[TOKENS]) / live.size
-    _charge_evenly(task, full_s, live, load, scratch, lanes, seconds)
+    _charge_evenly(task, full_s, live, load, scratch, np.empty(LANES), seconds)
     best_subtree(
-        task.parents, task.profits, seconds, live, best.values[LAMBDA], margin, gains, taken
+        task.parents, task.profits, seconds, live, best.values[LAMBDA], _margin(best), gains, taken
     )
-    counts[0] += 1
-    if (taken == live).all():
-        return
-    counts[1] += 1
-    closure(
-        task.parents, task.profits, task.node_s, live, best.values[LAMBDA], margin,
-        task.rows, task.base, load, taken,
-    )  # fmt: skip
-    tokens, seconds_taken = _measure(task, taken, scratch)
-    _adopt(task, best, taken, tokens, seconds_taken)
+    return bool((taken == live).all())
+
+
+@kernel
+def _margin(best: Best) -> float:
+    """Return what a node must gain not to count as a tie."""
+    return float(SLACK * max(1.0, best.values[TOKENS]) / best.mask.size)

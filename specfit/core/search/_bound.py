@@ -32,7 +32,7 @@ TOKENS, SECONDS, LAMBDA, BAR, UPPER = 0, 1, 2, 3, 4
 SLACK = 2e-14
 """Gains below this part of the expected committed tokens count as rounding."""
 
-TOUCHES = 4
+TOUCHES = 2
 """Times that the minorants are moved to the best selection of the bound, in one subproblem."""
 
 

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from specfit.core._jit import kernel
-from specfit.core.search._affine import BAR, SIGN, SLACK, search_affine
 from specfit.core.search._tree import best_subtree
 
 
 @kernel
-def look_ahead(
+def bound_ahead(
     parents: Any,  # int32[N]
     path_probs: Any,  # float64[N]
     expandable: Any,  # bool[N]
@@ -25,57 +24,34 @@ def look_ahead(
     fixed_s: Any,  # float64[J], seconds without nodes and experts after 1 to J more levels
     node_s: float,
     price: float,
-    bar: float,  # the gain A - price * T to beat
-    indptr: Any,
-    cols: Any,
-    vals: Any,
-    weight_s: Any,
-    full_s: Any,
-    shared_s: Any,
-    totals: Any,
-    surplus: Any,  # float64[J], out, tokens above the bar; NaN where not needed
-) -> int:
-    """Return the first number of levels that beats the bar, or 0 when none does."""
-    surplus[:] = np.nan
-    bonus = np.zeros(growth.shape)
-    _bonuses(path_probs, expandable, growth, price * node_s, bonus)
+    full_s: Any,  # float64[N], seconds of each row if nobody shares
+    shared_s: Any,  # float64[N], seconds of each row if all nodes share
+    bonus: Any,  # float64[J, N], out: what a chain of 1 to J phantoms under each node gains
+    lower: Any,  # float64[J], out: a gain A - price * T that 1 to J more levels attain
+    upper: Any,  # float64[J], out: one that they cannot exceed
+) -> None:
+    """Bound the best gain 1 to J levels ahead, by two passes over the tree each."""
     num_nodes = parents.size
+    _bonuses(path_probs, expandable, growth, price * node_s, bonus)
     live = np.ones(num_nodes, np.bool_)
     gains = np.empty(num_nodes)
     taken = np.empty(num_nodes, np.bool_)
-    full = full_s + node_s
-    shared = shared_s + node_s
-    slack = SLACK * max(1.0, path_probs.sum())
-    for ahead in range(surplus.size):
-        profits = path_probs + bonus[:, ahead]
-        gain = best_subtree(parents, profits, full, live, price, 0.0, gains, taken)
-        gain -= price * fixed_s[ahead] + bar
-        if gain > slack:
-            surplus[ahead] = gain
-            return ahead + 1
-    hint = np.zeros(num_nodes, np.bool_)
-    values = np.zeros(4)
-    counts = np.zeros(2, np.int64)
-    for ahead in range(surplus.size):
-        profits = path_probs + bonus[:, ahead]
-        gain = best_subtree(parents, profits, shared, live, price, 0.0, gains, taken)
-        surplus[ahead] = gain - price * fixed_s[ahead] - bar
-        if surplus[ahead] <= slack:
-            continue
-        values[BAR] = bar
-        search_affine(
-            parents, profits, fixed_s[ahead], node_s, SIGN, price, indptr, cols, vals, weight_s,
-            full_s, shared_s, totals, hint, taken, values, counts,
-        )  # fmt: skip
-        surplus[ahead] = values[BAR] - bar
-        if surplus[ahead] > 0.0:
-            return ahead + 1
-    return 0
+    profits = np.empty(num_nodes)
+    full, shared = full_s + node_s, shared_s + node_s
+    for ahead in range(lower.size):
+        for v in range(num_nodes):
+            profits[v] = path_probs[v] + bonus[ahead, v]
+        spent = price * fixed_s[ahead]
+        lower[ahead] = best_subtree(parents, profits, full, live, price, 0.0, gains, taken) - spent
+        upper[ahead] = (
+            best_subtree(parents, profits, shared, live, price, 0.0, gains, taken) - spent
+        )
 
 
 @kernel
 def _bonuses(path_probs: Any, expandable: Any, growth: Any, node_price: float, bonus: Any) -> None:
-    """Write what a chain of 1 to J phantoms under each node gains at best, float64[N, J]."""
+    """Write what a chain of 1 to J phantoms under each node gains at best, float64[J, N]."""
+    bonus[:] = 0.0
     for v in range(path_probs.size):
         if not expandable[v]:
             continue
@@ -84,4 +60,4 @@ def _bonuses(path_probs: Any, expandable: Any, growth: Any, node_price: float, b
         for ahead in range(growth.shape[1]):
             prob *= growth[v, ahead]
             total += max(0.0, prob - node_price)
-            bonus[v, ahead] = total
+            bonus[ahead, v] = total

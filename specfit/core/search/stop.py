@@ -78,16 +78,62 @@ def should_draft(
     is_line, fixed_s, node_s = _checks.line(problem.terms.tau_s[: reach + 1].copy())
     if not is_line or problem.terms.copies is not None:
         return _search_phantoms(problem, best.price, bar, by_node, expandable)
-    demand = problem.demand
-    surplus = np.empty(ahead)
     first = problem.levels + 1
-    levels_ahead = _stop.look_ahead(
-        problem.parents, problem.path_probs, np.array(expandable), by_node,
-        problem.terms.draft_s[first : first + ahead] + fixed_s, node_s, best.price, bar,
-        demand.indptr, demand.cols, demand.vals, demand.weight_s, demand.full_s, demand.shared_s,
-        demand.totals, surplus,
+    fixed = problem.terms.draft_s[first : first + ahead] + fixed_s
+    return _look_ahead(problem, best.price, bar, by_node, np.array(expandable), fixed, node_s)
+
+
+def _look_ahead(
+    problem: SearchProblem,
+    price: float,
+    bar: float,
+    growth: NDArray[np.float64],
+    expandable: NDArray[np.bool_],
+    fixed_s: NDArray[np.float64],
+    node_s: float,
+) -> StopDecision:
+    """Decide under affine costs: phantoms are bonuses, and most answers need only bounds."""
+    demand, n, ahead = problem.demand, len(problem), len(fixed_s)
+    bonus, lower, upper = np.empty((ahead, n)), np.empty(ahead), np.empty(ahead)
+    _stop.bound_ahead(
+        problem.parents, problem.path_probs, expandable, growth, fixed_s, node_s, price,
+        demand.full_s, demand.shared_s, bonus, lower, upper,
     )  # fmt: skip
-    return StopDecision(levels_ahead > 0, levels_ahead, surplus)
+    slack = _affine.SLACK * max(1.0, float(problem.path_probs.sum()))
+    surplus = np.full(ahead, np.nan)
+    wins = np.flatnonzero(lower > bar + slack)
+    if wins.size:
+        surplus[wins[0]] = lower[wins[0]] - bar
+        return StopDecision(True, int(wins[0]) + 1, surplus)
+    for j in range(ahead):
+        surplus[j] = upper[j] - bar
+        if surplus[j] > slack:
+            surplus[j] = _gain_over(
+                problem, problem.path_probs + bonus[j], fixed_s[j], node_s, price, bar
+            )
+        if surplus[j] > slack:
+            return StopDecision(True, j + 1, surplus)
+    return StopDecision(False, 0, surplus)
+
+
+def _gain_over(
+    problem: SearchProblem,
+    profits: NDArray[np.float64],
+    fixed_s: float,
+    node_s: float,
+    price: float,
+    bar: float,
+) -> float:
+    """Return by how much some selection beats the bar, or 0 if none does."""
+    demand = problem.demand
+    values = np.zeros(4)
+    values[_affine.BAR] = bar
+    _affine.search_affine(
+        problem.parents, profits, fixed_s, node_s, _affine.SIGN, price, demand.indptr, demand.cols,
+        demand.vals, demand.weight_s, demand.full_s, demand.shared_s, demand.totals,
+        np.zeros(len(problem), bool), np.empty(len(problem), bool), values, np.zeros(2, np.int64),
+    )  # fmt: skip
+    return float(values[_affine.BAR]) - bar
 
 
 def _search_phantoms(

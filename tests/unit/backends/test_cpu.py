@@ -12,7 +12,7 @@ from specfit.backends.cpu import CpuDevice
 from specfit.backends.device import Copy, EmulatedLink
 from specfit.core.errors import BackendError, InvalidInputError
 
-LINK = EmulatedLink(latency_s=2e-3, bandwidth_bytes_per_s=4e6)
+LINK = EmulatedLink(latency_s=0.02, bandwidth_bytes_per_s=4e5)  # 4000 bytes take 30 ms
 
 
 @pytest.fixture
@@ -38,13 +38,13 @@ def test_bytes_arrive(device: CpuDevice) -> None:
 
 def test_an_emulated_copy_takes_latency_and_bytes_over_bandwidth(device: CpuDevice) -> None:
     device.link = LINK
-    assert LINK.copy_s(4000) == pytest.approx(3e-3)
+    assert LINK.copy_s(4000) == pytest.approx(0.03)
     started = time.perf_counter()
     device.wait(device.copy(copies(3), None))
     took = time.perf_counter() - started
-    assert took >= 9e-3
-    assert device.counters.busy_s == pytest.approx(9e-3)
-    assert device.counters.stall_s == pytest.approx(took, abs=2e-3)
+    assert took >= 0.09
+    assert device.counters.busy_s == pytest.approx(0.09)
+    assert took / 2 < device.counters.stall_s <= took
 
 
 def test_copies_queue_behind_one_another(device: CpuDevice) -> None:
@@ -52,27 +52,28 @@ def test_copies_queue_behind_one_another(device: CpuDevice) -> None:
     started = time.perf_counter()
     first, second = device.copy(copies(2), None), device.copy(copies(1), None)
     device.wait(second)
-    assert time.perf_counter() - started >= 9e-3
+    assert time.perf_counter() - started >= 0.09
     stalled = device.counters.stall_s
     device.wait(first)  # long since there
-    assert device.counters.stall_s - stalled < 2e-3
+    assert device.counters.stall_s - stalled < 0.03
 
 
 def test_time_counts_from_submission(device: CpuDevice) -> None:
     device.link = LINK
     event = device.copy(copies(3), None)
-    time.sleep(15e-3)
+    time.sleep(0.1)
     device.wait(event)
-    assert device.counters.stall_s < 5e-3
+    assert device.counters.stall_s < 0.05
 
 
 def test_busy_time_is_the_sum_of_the_copies(device: CpuDevice) -> None:
     device.link = EmulatedLink(1e-5, 1e9)
+    started = time.perf_counter()
     for _ in range(50):
         device.wait(device.copy(copies(4, 12288), None))
     expected = 200 * (1e-5 + 4 * 12288 / 1e9)
     assert device.counters.busy_s == pytest.approx(expected, rel=0.05)
-    assert device.counters.stall_s >= 0.9 * expected
+    assert time.perf_counter() - started >= expected
 
 
 def test_a_failing_copy_reaches_the_waiter_and_the_next_one_works(device: CpuDevice) -> None:
@@ -97,8 +98,8 @@ def test_the_link_is_labelled(device: CpuDevice) -> None:
     device.link = LINK
     assert device.describe_link() == {
         "kind": "emulated",
-        "latency_s": 2e-3,
-        "bandwidth_bytes_per_s": 4e6,
+        "latency_s": 0.02,
+        "bandwidth_bytes_per_s": 4e5,
     }
 
 

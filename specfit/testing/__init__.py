@@ -1,1 +1,37 @@
-"""Checks, doubles and Hypothesis strategies for authors of plug-ins."""
+"""Checks, doubles and Hypothesis strategies for authors of plug-ins.
+
+The strategies, in `specfit.testing.strategies`, need Hypothesis; nothing else here does.
+"""
+
+from specfit.testing.acceptance_contract import AcceptanceContract, check_acceptance
+from specfit.testing.backend_contract import BackendContract, check_backend
+from specfit.testing.cache_contract import ExpertCacheContract, check_cache
+from specfit.testing.cost_contract import CostModelContract, check_cost_model
+from specfit.testing.examples import example_cycle, example_geometry, example_profile, make_cycle
+from specfit.testing.policy_contract import PolicyContract, check_policy
+from specfit.testing.predictor_contract import CoveragePredictorContract, check_predictor
+from specfit.testing.random_policy import RandomPolicy
+from specfit.testing.toy import ToyBackend, ToyModel, toy_backend
+
+__all__ = [
+    "AcceptanceContract",
+    "BackendContract",
+    "CostModelContract",
+    "CoveragePredictorContract",
+    "ExpertCacheContract",
+    "PolicyContract",
+    "RandomPolicy",
+    "ToyBackend",
+    "ToyModel",
+    "check_acceptance",
+    "check_backend",
+    "check_cache",
+    "check_cost_model",
+    "check_policy",
+    "check_predictor",
+    "example_cycle",
+    "example_geometry",
+    "example_profile",
+    "make_cycle",
+    "toy_backend",
+]

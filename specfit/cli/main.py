@@ -9,7 +9,19 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from specfit.cli import calibrate, check, decode, demo, doctor, explain, record, replay, show
+from specfit.cli import (
+    calibrate,
+    check,
+    decode,
+    demo,
+    doctor,
+    explain,
+    record,
+    repair,
+    replay,
+    show,
+    sweep,
+)
 from specfit.cli.console import print_error
 from specfit.core.errors import SpecfitError
 
@@ -51,8 +63,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo.demo, decode.decode, record.record, replay.replay, explain.explain):
+for verb in (demo.demo, decode.decode, record.record, replay.replay, sweep.sweep, explain.explain):
     app.command()(verb)
+app.command()(repair.repair)
 app.command()(calibrate.calibrate)
 app.add_typer(show.app, name="show")
 app.add_typer(check.app, name="check")

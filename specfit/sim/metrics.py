@@ -237,9 +237,23 @@ def paired_speedup(
             f"a paired speed-up compares the same prompts in the same order; got {len(results)} "
             f"and {len(baseline)} results. Run both on one list of prompts."
         )
-    ours, theirs = _tokens_and_seconds(results), _tokens_and_seconds(baseline)
+    return paired_ratio(
+        _tokens_and_seconds(results), _tokens_and_seconds(baseline), bootstrap_key=bootstrap_key
+    )
+
+
+def paired_ratio(
+    ours: NDArray[np.float64], theirs: NDArray[np.float64], *, bootstrap_key: int = 0
+) -> Interval:
+    """Return the ratio of two throughputs over the same prompts, with a bootstrap over prompts.
+
+    Parameters
+    ----------
+    ours, theirs : float64[n, 2]
+        Tokens and seconds of each prompt.
+    """
     rng = np.random.default_rng(bootstrap_key)
-    picks = rng.integers(len(results), size=(NUM_RESAMPLES, len(results)))
+    picks = rng.integers(len(ours), size=(NUM_RESAMPLES, len(ours)))
     speedups = _rate(ours[picks].sum(axis=1)) / _rate(theirs[picks].sum(axis=1))
     low, high = np.quantile(speedups, (0.025, 0.975))
     estimate = _rate(ours.sum(axis=0)) / _rate(theirs.sum(axis=0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -158,6 +159,13 @@ class TraceReader:
     def num_prompts(self) -> int:
         """Prompts that the complete parts hold, by their footers."""
         return sum(_footer(part.prompts).num_rows for part in self.parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the metadata and of every part's checksum: equal traces have equal ones."""
+        names = [file.path.name for part in self.parts for file in (part.rows, part.prompts)]
+        digest = hashlib.sha256("\n".join([repr(self.metadata), *names]).encode())
+        return digest.hexdigest()[:32]
 
     @property
     def missing(self) -> list[str]:

@@ -1,0 +1,30 @@
+"""`specfit repair`: write the good part of a damaged trace to a new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specfit.cli.console import print_note, print_text
+from specfit.core.errors import TraceFormatError
+
+TraceFolder = Annotated[Path, typer.Argument(help="The damaged or unfinished trace.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the new trace.")]
+
+
+def repair(trace: TraceFolder, out: Out) -> None:
+    """Write every prompt of a trace that can be read in full to a new trace, and say what is lost.
+
+    Example: specfit repair trace/ -o good/
+    """
+    from specfit.sim.trace import check_trace, repair_trace
+
+    if check_trace(trace).num_good == 0:
+        raise TraceFormatError(f"{trace} has no prompt that can be read in full; nothing to save.")
+    report = repair_trace(trace, out)
+    for problem in report.problems:
+        print_note(problem)
+    lost = "" if report.num_expected is None else f" of {report.num_expected}"
+    print_text(f"{report.num_good}{lost} prompts are in {out}.")

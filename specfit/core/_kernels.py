@@ -1,4 +1,4 @@
-"""Passes over a draft tree from the root down.
+"""Passes over a draft tree from the root down, and over tables of seconds.
 
 Convention. ``parents`` is int32[N] with every parent before its child; the caller allocates the
 output and sets its row 0. No kernel validates.
@@ -7,6 +7,8 @@ output and sets its row 0. No kernel validates.
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from specfit.core._jit import kernel
 
@@ -46,3 +48,21 @@ def fill_ancestors(parents: Any, mask: Any) -> None:
         for ancestor in range(node):
             mask[node, ancestor] = mask[parents[node], ancestor]
         mask[node, node] = True
+
+
+@kernel
+def first_table_fault(table: Any) -> int:
+    """Return the first index whose seconds are not finite or fall, or -1; float64[M], M >= 1."""
+    for i in range(len(table)):
+        if not np.isfinite(table[i]) or (i > 0 and table[i] < table[i - 1]):
+            return i
+    return -1
+
+
+@kernel
+def first_weight_fault(weights: Any) -> int:
+    """Return the first flat index that is negative or not finite, or -1; float64[C]."""
+    for i in range(len(weights)):
+        if not (weights[i] >= 0.0 and np.isfinite(weights[i])):
+            return i
+    return -1

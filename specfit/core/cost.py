@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._kernels import first_table_fault, first_weight_fault
 from specfit.core.copies import CopyTerms
 from specfit.core.errors import InvalidInputError
 from specfit.core.experts import Residency
@@ -58,10 +59,9 @@ class CostTerms:
             )
         _check_table("draft_s", self.draft_s)
         _check_table("tau_s", self.tau_s)
-        if not (np.isfinite(self.weight_s).all() and (self.weight_s >= 0).all()):
-            bad = tuple(
-                int(x) for x in np.argwhere(~(self.weight_s >= 0) | ~np.isfinite(self.weight_s))[0]
-            )
+        fault = first_weight_fault(np.ravel(self.weight_s))
+        if fault >= 0:
+            bad = tuple(int(x) for x in np.unravel_index(fault, self.weight_s.shape))
             raise InvalidInputError(
                 f"weight_s{list(bad)} = {self.weight_s[bad]}, but an expert costs 0 or more finite "
                 f"seconds."
@@ -227,13 +227,12 @@ class ProfileCost(CostModel):
 def _check_table(name: str, table: NDArray[np.float64]) -> None:
     if table.ndim != 1 or len(table) < 1 or table[0] != 0:
         raise InvalidInputError(f"{name} must be one-dimensional and start with 0; got {table!r}.")
-    if not np.isfinite(table).all():
-        i = int(np.argmax(~np.isfinite(table)))
+    i = first_table_fault(table)
+    if i < 0:
+        return
+    if not np.isfinite(table[i]):
         raise InvalidInputError(f"{name}[{i}] = {table[i]}, but seconds are finite.")
-    falls = np.diff(table) < 0
-    if falls.any():
-        i = int(np.argmax(falls)) + 1
-        raise InvalidInputError(
-            f"{name}[{i}] = {table[i]} is below {name}[{i - 1}] = {table[i - 1]}; "
-            f"more work never takes less time."
-        )
+    raise InvalidInputError(
+        f"{name}[{i}] = {table[i]} is below {name}[{i - 1}] = {table[i - 1]}; "
+        f"more work never takes less time."
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
+from functools import cache as cached
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from specfit.cli.console import print_json, print_note, print_table, progress
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from specfit.cli.inputs import Inputs
     from specfit.cli.replay import Replayer
     from specfit.sim.sweep import Cell, Row
 
@@ -102,7 +104,10 @@ class Evaluate:
 
         for trace in dict.fromkeys(cell.trace for cell in cells):
             of_trace = [cell for cell in cells if cell.trace == trace]
-            geometry = self._replayer(of_trace[0]).reader.metadata.geometry
+            reader = self._replayer(of_trace[0]).reader
+            for gap in reader.missing:
+                print_note(f"warning: {trace}: {gap}")
+            geometry = reader.metadata.geometry
             for cell in of_trace:
                 policy_from(cell.policy)
                 make_cache(cell.cache, geometry)
@@ -122,7 +127,6 @@ class Evaluate:
         )
 
     def _replayer(self, cell: Cell) -> Replayer:
-        from specfit.cli.inputs import inputs_of_trace
         from specfit.cli.replay import Replayer, hardware_of
         from specfit.cli.specs import cost_from
         from specfit.sim.trace import TraceReader
@@ -131,8 +135,17 @@ class Evaluate:
         hardware = hardware_of(reader, self.profile)
         if cell.h2d_bandwidth_bytes_per_s is not None:
             hardware = replace(hardware, h2d_bandwidth_bytes_per_s=cell.h2d_bandwidth_bytes_per_s)
-        inputs = inputs_of_trace(reader.metadata, self.model)
+        inputs = inputs_once(cell.trace, cell.trace_fingerprint, self.model)
         return Replayer(reader, hardware, cost_from(self.cost, hardware), inputs, self.max_prompts)
+
+
+@cached
+def inputs_once(trace: str, fingerprint: str, model: str | None) -> Inputs:
+    """Return the fitted inputs of a trace; read, and complained of, once a process."""
+    from specfit.cli.inputs import inputs_of_trace
+    from specfit.sim.trace import TraceReader
+
+    return inputs_of_trace(TraceReader(Path(trace)).metadata, model)
 
 
 def print_tables(rows: Sequence[Row]) -> None:

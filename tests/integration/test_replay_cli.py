@@ -1,0 +1,101 @@
+"""`specfit sweep` and `specfit repair` on traces of the toy backend: no model needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from specfit.cli.main import app
+from specfit.sim.trace import check_trace
+from specfit.testing.examples import example_profile
+from tests.unit.sim.traces import write_positions, write_run
+
+MODEL = """{"model_type": "none"}"""
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    write_positions(folder / "positions")
+    write_run(folder / "run")
+    example_profile().write(folder / "profile.toml")
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text(MODEL)
+    return folder
+
+
+def sweep(folder: Path, out: Path, *arguments: object) -> Result:
+    """Sweep with a model that ships no fitted tables."""
+    given = ("--profile", folder / "profile.toml", "--model", folder / "model", "--jobs", 1)
+    return run("sweep", folder / "positions", "-o", out, *given, *arguments)
+
+
+def test_a_sweep_prints_every_cell_with_its_speedup(folder: Path, tmp_path: Path) -> None:
+    policies = ("-p", "autoregressive", "-p", "eagle3:depth=3,top_k=3,max_nodes=8")
+    caches = ("-c", "lru:25%", "-c", "sieve:50%")
+    links = ("-b", "1GB/s", "-b", "100GB/s")
+    made = sweep(folder, tmp_path / "out", *policies, *caches, *links)
+    assert made.exit_code == 0, made.stderr
+    assert made.stdout.count("1.00x") >= 4
+    assert "imulated tokens a second" in made.stdout
+    rows = sweep(folder, tmp_path / "out", *policies, *caches, *links, "--json").stdout
+    table = [json.loads(line) for line in rows.splitlines()]
+    assert len(table) == 8
+    speeds = {
+        row["h2d_bandwidth_bytes_per_s"]: row["simulated_tokens_per_s"]
+        for row in table
+        if (row["policy"], row["cache"]) == ("autoregressive", "lru:25%")
+    }
+    assert speeds[1e11] > speeds[1e9]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-p", "eagel3"), "Did you mean 'eagle3'"),
+        (("-c", "lrv:25%"), "Did you mean"),
+        (("-c", "lru:1"), "one token's experts"),
+        (("-b", "25"), "25GB/s"),
+        (("-c", "lru:25%", "-c", "lru:25%"), "all different"),
+    ],
+)
+def test_a_wrong_spec_is_refused_before_any_cell_runs(
+    folder: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    made = sweep(folder, tmp_path / "out", *arguments)
+    assert made.exit_code == 2
+    assert message in made.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_uncovered_policy_names_the_plan_to_record(folder: Path, tmp_path: Path) -> None:
+    made = sweep(folder, tmp_path / "out", "-p", "eagle3:depth=3,top_k=9")
+    assert made.exit_code == 2
+    assert "--plans eagle3:depth=3,top_k=9" in made.stderr
+
+
+def test_repair_saves_what_is_good(folder: Path, tmp_path: Path) -> None:
+    copytree(folder / "run", tmp_path / "bad")
+    next((tmp_path / "bad").glob("cycles-000001-*")).write_bytes(b"PAR1")
+    made = run("repair", tmp_path / "bad", "-o", tmp_path / "good")
+    assert made.exit_code == 0, made.stderr
+    assert "2 of 3 prompts are in" in made.stdout
+    assert "it is damaged" in made.stderr
+    assert check_trace(tmp_path / "good").is_good
+
+
+def test_repair_of_nothing_writes_nothing(folder: Path, tmp_path: Path) -> None:
+    copytree(folder / "run", tmp_path / "bad")
+    for path in (tmp_path / "bad").glob("cycles-*"):
+        path.unlink()
+    made = run("repair", tmp_path / "bad", "-o", tmp_path / "good")
+    assert made.exit_code == 2
+    assert not (tmp_path / "good").exists()

@@ -234,7 +234,7 @@ class DecodeLoop:
             acceptance=self.acceptance,
             rng=rng,
             _terms=cache(lambda: self.cost.terms(residency, context_len)),
-            _predict=_GrowingPrediction(self.predictor, history),
+            _predict=_GrowingPrediction(self.predictor, history.snapshot()),
         )
 
     def _draft(self, cycle: Cycle) -> tuple[Cycle, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,6 +30,12 @@ class RoutingHistory:
         for token in routing:
             self._last[self._layers, token] = self._length
             self._length += 1
+
+    def snapshot(self) -> RoutingHistory:
+        """Return the history as it is now; later tokens are not added to it."""
+        twin = copy.copy(self)
+        twin._last = self._last.copy()
+        return twin
 
     @property
     def ages(self) -> NDArray[np.int64]:

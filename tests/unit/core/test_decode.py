@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from specfit.core.backend import Prefill, Request, Verification
 from specfit.core.cost import ProfileCost
 from specfit.core.decode import CycleRecord, DecodeLoop, DecodeResult, Observer, truncate, walk
 from specfit.core.errors import BackendError, InvalidPlanError, InvalidSelectionError
+from specfit.core.history import RoutingHistory
 from specfit.core.policy import Cycle, Outcome, Policy
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan, DraftTree
@@ -322,3 +323,25 @@ def test_the_toy_refuses_what_it_did_not_ask_for() -> None:
     tree = DraftTree.root(first + 1)
     with pytest.raises(BackendError, match=r"root must be the last committed token"):
         backend.verify(tree, Selection.root_only(tree))
+
+
+def test_a_prediction_asked_for_afterwards_is_that_of_the_cycle() -> None:
+    """Reports ask for what a policy did not; they must not see the routing that came since."""
+
+    class Recency(UniformPredictor):
+        def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> Any:
+            probs = super().predict(tree, history, first)
+            return probs + np.minimum(history.ages, 1_000).astype(np.float32)
+
+    class Asks(Everything):
+        def select(self, cycle: Cycle) -> Selection:
+            asked.append(cycle.expert_probs.probs.copy())
+            return super().select(cycle)
+
+    asked: list[np.ndarray] = []
+    backend = toy_backend()
+    for policy in (Asks(), Everything()):
+        decode = replace(loop(policy, backend), predictor=Recency(backend.geometry))
+        cycles = decode.run(Request(PROMPT, 20)).cycles
+    for during, record in zip(asked, cycles, strict=True):
+        np.testing.assert_array_equal(record.outcome.cycle.expert_probs.probs, during)

@@ -52,3 +52,12 @@ def test_ages_are_a_snapshot() -> None:
     before = history.ages
     history.append(np.ones((1, 2, 2), np.int16))
     assert before[0, 0] == 0
+
+
+def test_a_snapshot_does_not_grow() -> None:
+    history = RoutingHistory(GEOMETRY)
+    history.append(np.zeros((1, 2, 2), np.int16))
+    snapshot = history.snapshot()
+    history.append(np.ones((3, 2, 2), np.int16))
+    assert snapshot.ages[:, :2].tolist() == [[0, NEVER]] * 2
+    assert history.ages[:, :2].tolist() == [[3, 0]] * 2

@@ -22,7 +22,7 @@ MAY_IMPORT = {
 THIRD_PARTY = {
     "core": {"numpy", "numba"},
     "policies": {"numpy", "numba", "safetensors"},
-    "sim": {"numpy", "pyarrow"},
+    "sim": {"joblib", "numpy", "pyarrow"},
     "backends": {"numpy", "torch", "transformers", "safetensors", "tokenizers"},
     "testing": {"numpy", "hypothesis", "pytest"},
     "report": {"numpy", "matplotlib"},

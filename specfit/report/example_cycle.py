@@ -15,7 +15,7 @@ MAX_NODES = 45
 
 
 def cycle_to_show(results: Sequence[DecodeResult]) -> CycleRecord | None:
-    """Return the cycle that shows most: many chosen nodes, some accepted, some left out.
+    """Return the cycle that shows most: nodes accepted, rejected and left out, many chosen.
 
     None if nothing was ever drafted. Of equally telling cycles the first.
     """
@@ -52,9 +52,10 @@ def _worth_showing(record: CycleRecord) -> tuple[bool, int, int]:
     outcome = record.outcome
     num_nodes, num_chosen = len(outcome.cycle.tree), len(outcome.selection)
     has_both = 1 < num_chosen < num_nodes and len(outcome.accepted) > 0
+    num_rejected = num_chosen - 1 - len(outcome.accepted)
     return (
         has_both and num_nodes <= MAX_NODES,
-        min(num_chosen, 12) + len(outcome.accepted),
+        min(num_chosen, 12) + len(outcome.accepted) + min(num_rejected, 2),
         -num_nodes,
     )
 

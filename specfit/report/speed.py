@@ -12,7 +12,7 @@ from specfit.report import style
 
 ROW_IN = 0.62
 WIDTH_IN = 8.6
-HEAD_IN = 1.25
+HEAD_IN = 1.08
 FOOT_IN = 0.75
 LEFT_IN = 2.05
 RIGHT_IN = 1.75
@@ -87,8 +87,9 @@ def _draw_bars(axes: Axes, bars: Sequence[SpeedBar]) -> None:
         axes.barh(
             row, bar.tokens_per_s, height=0.52, color=color, alpha=1.0 if bar.is_ours else 0.55
         )
-        spread = [[bar.tokens_per_s - bar.low], [bar.high - bar.tokens_per_s]]
-        axes.errorbar(bar.tokens_per_s, row, xerr=spread, color=style.INK, capsize=3, linewidth=1.2)
+        if bar.low < bar.high:
+            spread = [[bar.tokens_per_s - bar.low], [bar.high - bar.tokens_per_s]]
+            axes.errorbar(bar.tokens_per_s, row, xerr=spread, color=style.INK, capsize=3, lw=1.2)
         axes.plot(
             bar.simulated_tokens_per_s,
             row,

@@ -57,6 +57,7 @@ class CpuDevice(Device):
 
     def __init__(self, link: EmulatedLink | None = None) -> None:
         self.name = "cpu"
+        self.torch_device = torch.device("cpu")
         self.link = link
         self.counters = LinkCounters()
         self._free_s = 0.0  # when the emulated link has delivered all that is queued

@@ -72,9 +72,23 @@ class Event:
 
 
 class Device(ABC):
-    """Where the model computes: memory, a compute queue and one copy queue beside it."""
+    """Where the model computes: memory, a compute queue and one copy queue beside it.
+
+    Attributes
+    ----------
+    name : str
+        For results: ``"cpu"``.
+    torch_device : torch.device
+        Where tensors that take part in computing live.
+    link : EmulatedLink, optional
+        The link that copies are slowed down to, if any.
+    counters : LinkCounters
+        What has gone over the link so far.
+    """
 
     name: str
+    torch_device: torch.device
+    link: EmulatedLink | None
     counters: LinkCounters
 
     @abstractmethod

@@ -72,7 +72,8 @@ class Eagle3Head:
         """
         tensors = self.checkpoint.tensors
         normed = self._norm(hidden, "layer.hidden_norm.weight")
-        embedded = self._norm(F.embedding(tokens, self.embedding), "layer.input_layernorm.weight")
+        embedded = F.embedding(tokens, self.embedding).float()
+        embedded = self._norm(embedded, "layer.input_layernorm.weight")
         inputs = torch.cat([embedded, normed], dim=-1)
         residual = normed if self.checkpoint.norm_before_residual else hidden
         hidden = residual + self._attend(inputs, first, mask)

@@ -80,7 +80,8 @@ class OffloadedExperts(nn.Module):
         for wave in self.store.waves(self.layer, needed):
             is_all = len(wave.experts) == len(needed)
             pairs = order if is_all else order[np.isin(pair_experts[order], wave.experts)]
-            self._compute(hidden_states, torch.from_numpy(pairs), counts, wave, outputs)
+            places = torch.from_numpy(pairs).to(hidden_states.device)
+            self._compute(hidden_states, places, counts, wave, outputs)
         weighted = outputs.view(*top_k_index.shape, -1) * top_k_weights.unsqueeze(-1)
         return weighted.sum(dim=1)  # [T, D]
 

@@ -51,7 +51,7 @@ class Target:
         self, checkpoint: Checkpoint, weights: dict[str, Tensor], store: ExpertStore
     ) -> None:
         self.store = store
-        self.model = _build(checkpoint, weights, store)
+        self.model = _build(checkpoint, weights, store).to(store.device.torch_device)
         self.kv = KvCache(store.geometry.num_layers)
         self._experts: list[OffloadedExperts] = [
             layer.mlp.experts for layer in self.model.model.layers
@@ -110,10 +110,11 @@ class Target:
     def _run(self, tokens: Tensor, positions: Tensor, mask: Tensor | None) -> TargetPass:
         self._features = []
         self.store.begin_pass()
+        where = self.store.device.torch_device
         output = self.model.model(
-            input_ids=tokens[None],
-            position_ids=positions[None],
-            attention_mask=mask,
+            input_ids=tokens[None].to(where),
+            position_ids=positions[None].to(where),
+            attention_mask=None if mask is None else mask.to(where),
             use_cache=True,
             **{self._cache_argument: self.kv},
         )

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specfit.backends.checkpoint import Checkpoint
-from specfit.backends.cpu import CpuDevice
-from specfit.backends.device import EmulatedLink
+from specfit.backends.device import Device, EmulatedLink
 from specfit.backends.eagle3 import Eagle3Drafter, Eagle3Head
 from specfit.backends.eagle3_checkpoint import HeadCheckpoint
 from specfit.backends.sampling import TargetSampler
@@ -43,7 +42,7 @@ class TorchBackend(Backend):
         The target's.
     head : HeadCheckpoint, optional
         The draft head's; without one, nothing is drafted.
-    device : CpuDevice
+    device : Device
         Where the target runs.
     cache_spec : str
         Expert cache, ``lru:25%``.
@@ -57,7 +56,7 @@ class TorchBackend(Backend):
         self,
         checkpoint: Checkpoint,
         head: HeadCheckpoint | None,
-        device: CpuDevice,
+        device: Device,
         cache_spec: str,
         dtype: torch.dtype,
         max_context: int,
@@ -77,7 +76,7 @@ class TorchBackend(Backend):
         self._store = ExpertStore(bank, device, cache, self.geometry)
         self._target = Target(checkpoint, weights, self._store)
         self._drafter = self._make_drafter(head)
-        self._request: Request | None = None
+        self._is_started = False
         self._verified: tuple[Verification, TargetPass] | None = None
         self._num_committed = 0
 
@@ -102,20 +101,28 @@ class TorchBackend(Backend):
         self._store = ExpertStore(self._store.bank, self.device, cache, self.geometry)
         self._target.use_store(self._store)
         self.cache_spec = spec
-        self._request = None
+        self._is_started = False
 
     def set_link(self, link: EmulatedLink | None) -> None:
         """Emulate another link, or none, from now on."""
         self.device.link = link
 
     def check_request(self, request: Request) -> None:
-        """Raise unless the prompt and the new tokens fit in the context; `start` asks too.
+        """Raise unless the prompt is of the vocabulary and the text fits the context.
+
+        Called by `start` too.
 
         Raises
         ------
         InvalidInputError
-            They do not.
+            A token is outside the vocabulary, or prompt and new tokens are too many.
         """
+        outside = [t for t in request.prompt if not 0 <= t < self.geometry.vocab_size]
+        if outside:
+            raise InvalidInputError(
+                f"token ids of this model are 0 to {self.geometry.vocab_size - 1}; the prompt "
+                f"holds {outside[0]}. Was it made with another tokenizer?"
+            )
         needed = len(request.prompt) + request.max_new_tokens
         if needed > self.max_context:
             raise InvalidInputError(
@@ -143,6 +150,7 @@ class TorchBackend(Backend):
         if self._drafter is not None:
             self._drafter.catch_up()
         self._num_committed = len(request.prompt) + 1
+        self._is_started = True
         return Prefill(
             first_token=first_token,
             routing=np.concatenate([p.routing for p in passes]),
@@ -235,18 +243,18 @@ class TorchBackend(Backend):
     def close(self) -> None:
         """See `Backend.close`."""
         self.device.close()
-        self._request = None
+        self._is_started = False
 
     def _make_drafter(self, head: HeadCheckpoint | None) -> Eagle3Drafter | None:
         if head is None:
             return None
-        embedding = self._target.model.model.embed_tokens.weight.float()
+        embedding = self._target.model.model.embed_tokens.weight
         drafter = Eagle3Drafter(Eagle3Head(head, embedding))
         self._target.capture(drafter.aux_layer_ids)
         return drafter
 
     def _reset(self, request: Request) -> None:
-        self._request = request
+        self._is_started = False  # until the prompt has been run
         self._verified = None
         self._num_committed = 0
         self._sampler = TargetSampler(request.sampling)
@@ -260,7 +268,7 @@ class TorchBackend(Backend):
             self._drafter.extend(features, next_tokens)
 
     def _check_started(self) -> None:
-        if self._request is None:
+        if not self._is_started:
             raise BackendError("no request is being decoded. Call start first.")
 
 

@@ -28,6 +28,7 @@ class LateDevice(Device):
 
     def __init__(self, fail_at: int | None = None) -> None:
         self.name = "late"
+        self.torch_device = torch.device("cpu")
         self.link = None
         self.fail_at = fail_at
         self.counters = LinkCounters()

@@ -277,6 +277,15 @@ def test_a_text_must_fit_the_context() -> None:
         backend.start(REQUEST)
 
 
+@pytest.mark.parametrize("token", [-1, V])
+def test_a_prompt_must_be_of_the_vocabulary(token: int) -> None:
+    with (
+        random_backend() as backend,
+        pytest.raises(InvalidInputError, match=f"holds {token}"),
+    ):
+        backend.start(Request((1, token, 2), 4))
+
+
 def test_calls_out_of_order_are_errors() -> None:
     with random_backend() as backend:
         tree = DraftTree.root(1)

@@ -32,9 +32,13 @@ from specfit.policies.fingerprint import fingerprint
 from specfit.policies.fitting.acceptance_curves import AcceptanceSample, fit_acceptance_curves
 from specfit.policies.fitting.expert_table import fit_expert_table
 from specfit.policies.fitting.routing_sample import RoutingSample
+from specfit.sim.metrics import distinct_4
 
 TEMPERATURES = (0.0, 0.7, 1.0)
 ROW_TOKENS = 256
+PROMPT_TOKENS = 128
+NEW_TOKENS = 96
+LOOPING = 0.5
 ROWS_PER_BATCH = 96
 
 
@@ -42,12 +46,12 @@ ROWS_PER_BATCH = 96
 def write_texts(
     target: Qwen3MoeForCausalLM, prompts: list[list[int]], temperature: float, seed: int
 ) -> list[Text]:
-    """Let the target continue each prompt to ``ROW_TOKENS`` tokens or to the end of its text."""
+    """Let the target continue each prompt by ``NEW_TOKENS`` or to the end of its text."""
     generator = torch.Generator().manual_seed(seed)
     temperatures = torch.full((len(prompts),), temperature)
     cache = DynamicCache(config=target.config)
     written = torch.tensor([prompt[:1] for prompt in prompts])
-    for place in range(1, ROW_TOKENS):
+    for place in range(1, max(map(len, prompts)) + NEW_TOKENS):
         output = target(input_ids=written[:, -1:], past_key_values=cache, use_cache=True)
         tokens = sample(output.logits[:, -1], temperatures, generator)
         for row, prompt in enumerate(prompts):
@@ -56,7 +60,7 @@ def write_texts(
         written = torch.cat([written, tokens[:, None]], dim=1)
     eos = target.config.eos_token_id
     return [
-        Text(_until(row, eos, len(prompt)), len(prompt))
+        Text(_until(row[: len(prompt) + NEW_TOKENS], eos, len(prompt)), len(prompt))
         for row, prompt in zip(written, prompts, strict=True)
     ]
 
@@ -70,16 +74,23 @@ def _until(row: Tensor, stop_id: int, first: int) -> Tensor:
 def generated_texts(
     target: Qwen3MoeForCausalLM, tokenizer: Tokenizer, split: Split, num_rows: int, seed: int
 ) -> Iterator[tuple[float, list[Text]]]:
-    """Texts of every temperature, ``num_rows`` each, after the same prompts."""
+    """Texts of every temperature after the same ``num_rows`` prompts; those that loop are dropped.
+
+    Looping text is easy to draft and to route: inputs fitted on it would promise too much.
+    """
     draw = prompt_source(split, tokenizer, random.Random(seed))
-    drawn = (draw()[: ROW_TOKENS // 2] for _ in count())
+    drawn = (draw()[:PROMPT_TOKENS] for _ in count())
     prompts = list(islice(filter(None, drawn), num_rows))
     for temperature in TEMPERATURES:
         texts = []
         for start in range(0, num_rows, ROWS_PER_BATCH):
             batch = prompts[start : start + ROWS_PER_BATCH]
             texts += write_texts(target, batch, temperature, seed + start)
-        yield temperature, texts
+        yield temperature, [text for text in texts if not _loops(text)]
+
+
+def _loops(text: Text) -> bool:
+    return distinct_4(text.tokens[text.num_prompt :].tolist()) < LOOPING
 
 
 def corpus_texts(tokenizer: Tokenizer, split: Split, num_rows: int, seed: int) -> list[Text]:
@@ -169,7 +180,8 @@ def main() -> None:
         "num_tune_nodes": len(tune.tokens),
         "num_drafted": {str(t): len(s.accepted) for t, s in acceptance.items()},
         "texts": "corpus text and the target's own at temperatures "
-        + ", ".join(map(str, TEMPERATURES)),
+        + ", ".join(map(str, TEMPERATURES))
+        + f" ({NEW_TOKENS} tokens after a prompt, looping ones left out)",
         "versions": f"torch {torch.__version__}, transformers {transformers.__version__}",
     }
     out = args.out or args.target

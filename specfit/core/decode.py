@@ -154,6 +154,7 @@ class DecodeLoop:
     def stream(self, request: Request) -> Iterator[Prefill | CycleRecord]:
         """Yield the prefill, then each finished cycle; closing the iterator cancels the request."""
         self.policy.reset()
+        self.acceptance.reset()
         rng = np.random.default_rng(self.policy_key)
         prefill = self.backend.start(request)
         for observer in self.observers:
@@ -170,6 +171,7 @@ class DecodeLoop:
             for observer in self.observers:
                 observer.on_cycle(record)
             yield record
+            _forget_prediction(record.outcome.cycle)
             reason = record.stop_reason
             cycle_index += 1
         for observer in self.observers:
@@ -201,6 +203,7 @@ class DecodeLoop:
         kept_at = clock()
         history.append(_committed_routing(outcome))
         self.policy.observe(outcome)
+        self.acceptance.observe(outcome)
         timings = Timings(
             draft_s=draft_s,
             select_s=selected - started - draft_s + (clock() - kept_at),
@@ -272,6 +275,9 @@ class _GrowingPrediction:
         assert self._rows is not None, "a tree has a root"
         return ExpertProbs(self._rows[: len(tree)], type(self._predictor).__name__)
 
+    def forget(self) -> None:
+        self._rows, self._known = None, 0
+
     def _append(self, new: NDArray[np.float32]) -> None:
         num_rows = self._known + len(new)
         if self._rows is None or num_rows > len(self._rows):
@@ -280,6 +286,13 @@ class _GrowingPrediction:
             self._rows[: self._known] = old
         self._rows[self._known : num_rows] = new
         self._known = num_rows
+
+
+def _forget_prediction(cycle: Cycle) -> None:
+    """Free the predicted routing of a finished cycle; it is predicted again if asked for."""
+    cycle.__dict__.pop("expert_probs", None)
+    assert isinstance(cycle._predict, _GrowingPrediction), "made by this loop"
+    cycle._predict.forget()
 
 
 def walk(tree: DraftTree, verification: Verification) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from specfit.core.experts import ModelGeometry
 from specfit.core.history import RoutingHistory
 from specfit.core.registry import Registry
 from specfit.core.tree import DraftTree
+
+if TYPE_CHECKING:
+    from specfit.core.policy import Outcome
 
 
 class CoveragePredictor(ABC):
@@ -65,6 +68,12 @@ class AcceptanceModel(ABC):
         Given that their parent at ``depth - 1`` is accepted and before they are drafted; `depth` is
         1 or more.
         """
+
+    def observe(self, outcome: Outcome) -> None:  # noqa: B027 - optional hook
+        """Take note of what came of a cycle."""
+
+    def reset(self) -> None:  # noqa: B027 - optional hook
+        """Forget what earlier requests taught."""
 
     def to_spec(self) -> dict[str, Any]:
         """Return the name and parameters from which an equal model can be made."""

@@ -14,7 +14,7 @@ from specfit.core.noise import Sampling
 from specfit.core.predictor import AcceptanceModel, CoveragePredictor
 from specfit.core.tree import DraftTree
 from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
-from specfit.policies.acceptance.depth_rank import DepthRank
+from specfit.policies.acceptance.adaptive import Adaptive
 from specfit.policies.acceptance.identity import Identity
 from specfit.policies.fingerprint import fingerprint
 from specfit.policies.predictors.expert_table import ExpertTable
@@ -77,7 +77,7 @@ def _load_acceptance(model_dir: Path, temperature: float) -> AcceptanceModel:
     if not AcceptanceCurves.exists_in(folder):
         _warn(folder, "acceptance curves", "the drafter's own probabilities are used")
         return Identity()
-    acceptance = DepthRank(str(folder), temperature)
+    acceptance = Adaptive(str(folder), temperature)
     expected = fingerprint(model_dir, model_dir / "eagle3")
     _check_weights(folder, acceptance.curves.fitted_on, expected)
     return acceptance

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specfit.core.predictor import acceptance_models
-from specfit.policies.acceptance import DepthRank, Identity
+from specfit.policies.acceptance import Adaptive, DepthRank, Identity
 from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
 from specfit.testing.acceptance_contract import AcceptanceContract
 from tests.contract.shipped import shipped
@@ -26,6 +26,13 @@ class TestDepthRank(AcceptanceContract):
         self.make = lambda: DepthRank(str(tmp_path), temperature)  # type: ignore[method-assign]
 
 
+class TestAdaptive(AcceptanceContract):
+    @pytest.fixture(autouse=True)
+    def _fitted(self, tmp_path: Path) -> None:
+        random_curves().save(tmp_path, {"of": "random numbers"})
+        self.make = lambda: Adaptive(str(tmp_path))  # type: ignore[method-assign]
+
+
 def random_curves() -> AcceptanceCurves:
     """Return curves of random coefficients: two temperatures, three depths, four ranks."""
     generator = np.random.default_rng(0)
@@ -35,4 +42,4 @@ def random_curves() -> AcceptanceCurves:
 
 
 def test_every_shipped_model_is_held_to_it() -> None:
-    assert shipped(acceptance_models) == {Identity, DepthRank}
+    assert shipped(acceptance_models) == {Identity, DepthRank, Adaptive}

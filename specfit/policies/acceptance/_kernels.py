@@ -42,10 +42,12 @@ def accept_probs(
     ranks: NDArray[np.int32],
     entropies: NDArray[np.float32],
     weights: NDArray[np.float64],
+    shift: float,
     out: NDArray[np.float64],
 ) -> None:
     """Write into out [N] the acceptance probability of each node from weights [D, R, 4].
 
+    The log odds of nodes of rank 0 are moved by `shift`.
     A node gets at most what its earlier siblings leave of 1: no value depends on a later node.
     """
     num_nodes = len(parents)
@@ -58,7 +60,7 @@ def accept_probs(
         depths[node] = depths[parent] + 1
         w = weights[min(depths[node], len(weights)) - 1, min(ranks[node], weights.shape[1] - 1)]
         features(log_probs[node], entropies[node], x)
-        score = 0.0
+        score = shift if ranks[node] == 0 else 0.0
         for f in range(NUM_FEATURES):
             score += w[f] * x[f]
         out[node] = min(1.0 / (1.0 + np.exp(-score)), left[parent])

@@ -5,6 +5,7 @@ Knows the arithmetic and the file; how the numbers are fitted is `specfit.polici
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -80,18 +81,29 @@ class AcceptanceCurves:
             )[None],
         )
 
-    def accept_probs(self, tree: DraftTree) -> NDArray[np.float64]:
-        """Return each node's acceptance probability given its parent, float64[N]; M must be 1."""
+    def accept_probs(self, tree: DraftTree, shift: float = 0.0) -> NDArray[np.float64]:
+        """Return each node's acceptance probability given its parent, float64[N]; M must be 1.
+
+        The log odds of the best siblings, those of rank 0, are moved by `shift`.
+        """
         probs = np.empty(len(tree))
         accept_probs(
-            tree.parents, tree.log_probs, tree.ranks, tree.entropies, self.weights[0], probs
+            tree.parents, tree.log_probs, tree.ranks, tree.entropies, self.weights[0], shift, probs
         )
         return probs
 
-    def continuation(self, depth: int, top_k: int) -> float:
-        """Return the probability that one of `top_k` children at `depth` is accepted; M is 1."""
+    def continuation(self, depth: int, top_k: int, shift: float = 0.0) -> float:
+        """Return the probability that one of `top_k` children at `depth` is accepted; M is 1.
+
+        The log odds of the best child are moved by `shift`; the others share what it leaves.
+        """
         _, num_depths, num_ranks = self.continuations.shape
-        return float(self.continuations[0, min(depth, num_depths) - 1, min(top_k, num_ranks) - 1])
+        row = self.continuations[0, min(depth, num_depths) - 1]
+        best, any_of_them = float(row[0]), float(row[min(top_k, num_ranks) - 1])
+        if best in (0.0, 1.0):
+            return any_of_them
+        moved = best * math.exp(shift) / (1.0 - best + best * math.exp(shift))
+        return 1.0 - (1.0 - any_of_them) * (1.0 - moved) / (1.0 - best)
 
     def save(self, folder: Path, provenance: Mapping[str, Any]) -> None:
         """Write the curves to `folder`; `provenance` says what they were fitted on and how."""

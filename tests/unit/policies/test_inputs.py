@@ -7,7 +7,7 @@ import pytest
 from specfit.core.errors import CheckpointError
 from specfit.core.experts import ModelGeometry
 from specfit.core.noise import Sampling
-from specfit.policies.acceptance import DepthRank, Identity
+from specfit.policies.acceptance import Adaptive, Identity
 from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
 from specfit.policies.fingerprint import fingerprint
 from specfit.policies.inputs import UnfittedInputsWarning, load_inputs, warm_up
@@ -62,7 +62,7 @@ def test_shipped_inputs_are_loaded(model_dir: Path) -> None:
     ship_inputs(model_dir)
     predictor, acceptance = load_inputs(model_dir, GEOMETRY, Sampling(temperature=0.7))
     assert isinstance(predictor, TokenTable)
-    assert isinstance(acceptance, DepthRank)
+    assert isinstance(acceptance, Adaptive)
     assert acceptance.temperature == 0.7
     warm_up(predictor, acceptance, GEOMETRY)
 

@@ -60,7 +60,7 @@ def test_kernel_and_its_python_twin_agree() -> None:
     tree, weights = make_tree(), make_curves().weights[0]
     found = np.empty((2, len(tree)))
     for kernel, out in ((accept_probs, found[0]), (accept_probs.py_func, found[1])):
-        kernel(tree.parents, tree.log_probs, tree.ranks, tree.entropies, weights, out)
+        kernel(tree.parents, tree.log_probs, tree.ranks, tree.entropies, weights, 0.3, out)
     np.testing.assert_allclose(found[0], found[1], rtol=1e-12)
 
 

@@ -345,3 +345,17 @@ def test_a_prediction_asked_for_afterwards_is_that_of_the_cycle() -> None:
         cycles = decode.run(Request(PROMPT, 20)).cycles
     for during, record in zip(asked, cycles, strict=True):
         np.testing.assert_array_equal(record.outcome.cycle.expert_probs.probs, during)
+
+
+def test_finished_cycles_do_not_keep_their_predictions() -> None:
+    """N x L x E numbers a cycle would fill the memory of a long run."""
+
+    class Asks(Everything):
+        def select(self, cycle: Cycle) -> Selection:
+            assert cycle.expert_probs.probs.shape[0] == len(cycle.tree)
+            return super().select(cycle)
+
+    for record in loop(Asks()).run(Request(PROMPT, 20)).cycles:
+        cycle = record.outcome.cycle
+        assert "expert_probs" not in vars(cycle)
+        assert cycle._predict._rows is None  # type: ignore[attr-defined]

@@ -92,10 +92,16 @@ class Evaluate:
 
     def __call__(self, cell: Cell) -> Row:
         """Return the row of a cell."""
+        from specfit.core.cache import make_cache
+        from specfit.sim.belady import belady_floor
         from specfit.sim.sweep import row_of
 
-        run = self._replayer(cell).run(cell.policy, cell.cache, (), lambda: None)
-        return row_of(run.results, run.expert_bytes)
+        replayer = self._replayer(cell)
+        geometry = replayer.reader.metadata.geometry
+        run = replayer.run(cell.policy, cell.cache, (), lambda: None)
+        cache = make_cache(cell.cache, geometry)
+        floor = belady_floor(run.results, geometry, cache.capacity) if cache.keeps_experts else None
+        return {**row_of(run.results, run.expert_bytes), "belady_misses": floor}
 
     def check(self, cells: Sequence[Cell]) -> None:
         """Raise for a spec that means nothing before any cell is run."""

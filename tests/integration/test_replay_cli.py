@@ -49,6 +49,7 @@ def test_a_sweep_prints_every_cell_with_its_speedup(folder: Path, tmp_path: Path
     rows = sweep(folder, tmp_path / "out", *policies, *caches, *links, "--json").stdout
     table = [json.loads(line) for line in rows.splitlines()]
     assert len(table) == 8
+    assert all(0 < row["belady_misses"] <= row["num_misses"] for row in table)
     speeds = {
         row["h2d_bandwidth_bytes_per_s"]: row["simulated_tokens_per_s"]
         for row in table

@@ -14,8 +14,6 @@ from specfit.cli.replay import Replayer
 from specfit.cli.specs import plan_from, policy_from
 from specfit.core.decode import DecodeResult, Observer
 from specfit.core.noise import Sampling
-from specfit.core.tree import DraftPlan
-from specfit.policies import SpecFit
 from specfit.report.comparison import Comparison, Contender
 from specfit.report.runs import Run
 from specfit.sim.trace import TraceReader
@@ -190,8 +188,7 @@ def record_every_position(
     """Write a trace from which each entry can be replayed; the experts are resident meanwhile."""
     from specfit.cli.record import record_positions
 
-    specfit, eagle3 = SpecFit(), plan_from(EAGLE3)
-    plans = (DraftPlan(specfit.depth, specfit.top_k, specfit.max_nodes), eagle3)
+    plans = (plan_from("specfit"), plan_from(EAGLE3))
     link = live.backend.device.link
     live.backend.set_cache("lru:100%")
     live.backend.set_link(None)

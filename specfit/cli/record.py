@@ -26,7 +26,8 @@ Plans = Annotated[
     list[str],
     typer.Option(
         "--plans",
-        help="Record every position under this plan (eagle3:depth=5,top_k=4 or chain:depth=8).",
+        help="Record all that a policy may ask for at every position: specfit, eagle3:depth=6, "
+        "chain:depth=8; give several.",
     ),
 ]
 

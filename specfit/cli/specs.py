@@ -15,7 +15,6 @@ from specfit.core.policy import Policy, policies
 from specfit.core.profile import HardwareProfile
 from specfit.core.registry import Registry
 from specfit.core.tree import DraftPlan
-from specfit.policies.eagle3 import Eagle3
 
 T = TypeVar("T")
 
@@ -66,18 +65,25 @@ def profile_from(name: str) -> HardwareProfile:
 
 
 def plan_from(spec: str) -> DraftPlan:
-    """Return the draft plan of ``eagle3:depth=5,top_k=4`` or ``chain:depth=5``."""
+    """Return the draft plan of ``chain:depth=5``, or of a policy: ``eagle3:depth=5,top_k=4``.
+
+    Raises
+    ------
+    UnknownPluginError, InvalidInputError
+        There is no such policy, or it has no depth, top_k and max_nodes.
+    """
     name, params = policies.parse(spec)
     if name == "chain":
-        params = {"top_k": "1", **params}
-        params.setdefault("max_nodes", str(int(params.get("depth", "7")) + 1))
-    elif name != "eagle3":
-        raise UnknownPluginError(
-            f"no plan '{name}'.{did_you_mean(name, ['eagle3', 'chain'])} Known: chain, eagle3."
+        policy: Policy = policies.build("eagle3", {"top_k": "1", **params})
+    else:
+        policy = policy_from(spec)
+    parts = [getattr(policy, part, None) for part in ("depth", "top_k", "max_nodes")]
+    if None in parts:
+        raise InvalidInputError(
+            f"a plan must be a chain or a policy with depth, top_k and max_nodes; {name} has no such "
+            f"parameters. Write eagle3:depth=6,top_k=4 or chain:depth=8."
         )
-    pool = policies.build("eagle3", params)
-    assert isinstance(pool, Eagle3), "the registry holds the shipped policy under its name"
-    return DraftPlan(pool.depth, pool.top_k, pool.max_nodes)
+    return DraftPlan(*map(int, parts))
 
 
 @dataclass(frozen=True)

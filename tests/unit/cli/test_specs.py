@@ -13,7 +13,7 @@ from specfit.cli.specs import (
 from specfit.core.cost import ProfileCost
 from specfit.core.errors import InvalidInputError, UnknownPluginError
 from specfit.core.tree import DraftPlan
-from specfit.policies import Eagle3
+from specfit.policies import Eagle3, SpecFit
 from specfit.testing.examples import example_profile
 
 MINE = """
@@ -99,9 +99,13 @@ def test_an_unknown_profile_names_the_nearest_file(tmp_path):
 
 def test_plans():
     assert plan_from("eagle3:depth=5,top_k=4,max_nodes=30") == DraftPlan(5, 4, 30)
-    assert plan_from("chain:depth=8") == DraftPlan(8, 1, 9)
-    with pytest.raises(UnknownPluginError, match="Did you mean 'chain'"):
-        plan_from("chan:depth=3")
+    assert plan_from("chain:depth=8,max_nodes=9") == DraftPlan(8, 1, 9)
+    ours = SpecFit()
+    assert plan_from("specfit") == DraftPlan(ours.depth, ours.top_k, ours.max_nodes)
+    with pytest.raises(InvalidInputError, match="autoregressive has no such parameters"):
+        plan_from("autoregressive")
+    with pytest.raises(UnknownPluginError, match="Did you mean 'eagle3'"):
+        plan_from("eagle:depth=3")
 
 
 def test_units():

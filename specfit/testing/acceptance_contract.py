@@ -7,17 +7,21 @@ from dataclasses import replace
 
 import numpy as np
 
+from specfit.core.backend import Request
 from specfit.core.predictor import AcceptanceModel
 from specfit.core.tree import DraftTree
 from specfit.testing.contract import Contract, check, require
 from specfit.testing.examples import prefix
+from specfit.testing.random_policy import RandomPolicy
+from specfit.testing.toy import toy_backend
+from specfit.testing.worlds import run_toy
 
 SUM_TOLERANCE = 1e-6
 """How far rounding may carry the sum of siblings above 1: drafters speak float32."""
 
 
 class AcceptanceContract(Contract):
-    """A1 to A5. ``make`` returns the model."""
+    """A1 to A6. ``make`` returns the model."""
 
     def test_a1_probabilities(self) -> None:
         """float64[N] in [0, 1], and 1 at the root."""
@@ -63,6 +67,28 @@ class AcceptanceContract(Contract):
             require(np.array_equal(model.calibrate(tree), first), "A5", "asked again, differs")
             require(np.array_equal(self.make().calibrate(tree), first), "A5", "a fresh one differs")
             require(tree.log_probs.tobytes() == before, "A5", "the tree was changed")
+
+    def test_a6_what_a_text_taught_is_legal_and_forgotten(self) -> None:
+        """After a request the rules still hold, and equal texts teach the same; `reset` forgets."""
+        taught, twin, fresh = self._taught(), self._taught(), self.make()
+        for tree in _trees():
+            probs = taught.calibrate(tree).copy()
+            sums = np.bincount(tree.parents[1:], weights=probs[1:], minlength=len(tree))
+            inside = (probs >= 0).all() and (probs <= 1).all() and probs[0] == 1
+            legal = inside and sums.max() <= 1 + SUM_TOLERANCE
+            require(legal, "A6", f"{probs.min()} to {probs.max()}, siblings up to {sums.max()}")
+            require(np.array_equal(twin.calibrate(tree), probs), "A6", "a twin learnt otherwise")
+        taught.reset()
+        for tree in _trees():
+            forgotten = np.array_equal(taught.calibrate(tree), fresh.calibrate(tree))
+            require(forgotten, "A6", "reset does not forget")
+
+    def _taught(self) -> AcceptanceModel:
+        """Return a model that has seen drafts accepted and rejected."""
+        model: AcceptanceModel = self.make()
+        policy = RandomPolicy(max_top_k=2)
+        run_toy(policy, toy_backend(), Request((3, 1, 4), 40), acceptance=model)
+        return model
 
 
 def check_acceptance(make: Callable[[], AcceptanceModel]) -> list[str]:

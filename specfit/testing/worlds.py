@@ -15,7 +15,7 @@ from specfit.core.decode import DecodeLoop, DecodeResult, Observer
 from specfit.core.experts import ModelGeometry
 from specfit.core.history import RoutingHistory
 from specfit.core.policy import Policy
-from specfit.core.predictor import CoveragePredictor
+from specfit.core.predictor import AcceptanceModel, CoveragePredictor
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftLevel, DraftPlan, DraftTree
 from specfit.testing.examples import DrafterAcceptance, example_geometry
@@ -43,14 +43,18 @@ def run_toy(
     request: Request,
     observers: Sequence[Observer] = (),
     policy_key: int = 0,
+    acceptance: AcceptanceModel | None = None,
 ) -> DecodeResult:
-    """Decode a request on a toy backend; the policy is told the true routing and the true times."""
+    """Decode a request on a toy backend; the policy is told the true routing and the true times.
+
+    If no acceptance model is given, the drafter's own probabilities are believed.
+    """
     return DecodeLoop(
         backend,
         policy,
         ProfileCost(backend.profile),
         ToyOracle(backend),
-        DrafterAcceptance(),
+        acceptance or DrafterAcceptance(),
         observers=observers,
         policy_key=policy_key,
     ).run(request)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from specfit.core.errors import ContractError
 from specfit.core.history import RoutingHistory
+from specfit.core.policy import Outcome
 from specfit.core.predictor import AcceptanceModel, CoveragePredictor
 from specfit.core.tree import DraftTree
 from specfit.testing.acceptance_contract import AcceptanceContract, check_acceptance
@@ -137,6 +138,34 @@ class Trembles(DrafterAcceptance):
         return probs
 
 
+class Remembers(DrafterAcceptance):
+    """Is taught by a text, and not reset by the next."""
+
+    num_accepted = 0
+
+    def calibrate(self, tree: DraftTree) -> NDArray[np.float64]:
+        probs = super().calibrate(tree) * 0.99 ** min(self.num_accepted, 50)
+        probs[0] = 1.0
+        return probs
+
+    def observe(self, outcome: Outcome) -> None:
+        self.num_accepted += len(outcome.accepted)
+
+
+class LearnsTooMuch(Remembers):
+    """Doubles what it believes with every accepted node."""
+
+    def calibrate(self, tree: DraftTree) -> NDArray[np.float64]:
+        probs: NDArray[np.float64] = (
+            DrafterAcceptance.calibrate(self, tree) * 2.0**self.num_accepted
+        )
+        probs[0] = 1.0
+        return probs
+
+    def reset(self) -> None:
+        self.num_accepted = 0
+
+
 ACCEPTANCE: list[tuple[str, Callable[[], AcceptanceModel]]] = [
     ("A1", Louder),
     ("A1", Narrow),
@@ -145,12 +174,14 @@ ACCEPTANCE: list[tuple[str, Callable[[], AcceptanceModel]]] = [
     ("A3", Normalises),
     ("A4", Falls),
     ("A5", Trembles),
+    ("A6", Remembers),
+    ("A6", LearnsTooMuch),
 ]
 
 
 def test_sound_models_pass() -> None:
     assert check_predictor(Sound) == ["V1", "V2", "V3", "V4"]
-    assert check_acceptance(DrafterAcceptance) == ["A1", "A2", "A3", "A4", "A5"]
+    assert check_acceptance(DrafterAcceptance) == [f"A{i}" for i in range(1, 7)]
 
 
 @pytest.mark.parametrize(("rule", "make"), PREDICTORS)

@@ -359,3 +359,18 @@ def test_finished_cycles_do_not_keep_their_predictions() -> None:
         cycle = record.outcome.cycle
         assert "expert_probs" not in vars(cycle)
         assert cycle._predict._rows is None  # type: ignore[attr-defined]
+
+
+def test_a_belief_asked_for_afterwards_is_that_of_the_cycle() -> None:
+    class Learns(DrafterAcceptance):
+        trust = 1.0
+
+        def calibrate(self, tree: DraftTree) -> Any:
+            return super().calibrate(tree) * self.trust
+
+        def observe(self, outcome: Outcome) -> None:
+            self.trust *= 0.5
+
+    decode = replace(loop(Everything()), acceptance=Learns())
+    for i, record in enumerate(decode.run(Request(PROMPT, 12)).cycles):
+        assert record.outcome.cycle.accept_probs[0] == 0.5**i

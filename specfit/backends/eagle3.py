@@ -35,25 +35,28 @@ class Eagle3Head:
     """
 
     def __init__(self, checkpoint: HeadCheckpoint, embedding: Tensor) -> None:
-        tensors = checkpoint.tensors
+        tensors = {k: v.to(embedding.device) for k, v in checkpoint.tensors.items()}
+        attention, mlp = "layer.self_attn.", "layer.mlp."
         self.checkpoint = checkpoint
+        self.target_ids = checkpoint.target_ids.to(embedding.device)
         self.embedding = tensors.get("embed_tokens.weight", embedding)
-        attention = "layer.self_attn."
-        self._qkv = torch.cat([tensors[f"{attention}{x}_proj.weight"] for x in "qkv"])
-        self._gate_up = torch.cat([tensors[f"layer.mlp.{x}_proj.weight"] for x in ("gate", "up")])
-        kv_rows = tensors[f"{attention}k_proj.weight"].shape[0]
-        self.num_kv_heads = kv_rows // checkpoint.head_dim
-        self._widths = [checkpoint.num_heads * checkpoint.head_dim, kv_rows, kv_rows]
-        shape = (1, self.num_kv_heads, INITIAL_ROWS, checkpoint.head_dim)
-        self._keys, self._values = torch.empty(shape), torch.empty(shape)
-        self._cos, self._sin = self._rotary_table(INITIAL_ROWS)
+        self._norms = {name: weight for name, weight in tensors.items() if "norm" in name}
+        self._fc = _columns(tensors["fc.weight"])
+        self._qkv = _columns(*(tensors[f"{attention}{x}_proj.weight"] for x in "qkv"))
+        self._out = _columns(tensors[f"{attention}o_proj.weight"])
+        self._gate_up = _columns(*(tensors[f"{mlp}{x}_proj.weight"] for x in ("gate", "up")))
+        self._down = _columns(tensors[f"{mlp}down_proj.weight"])
+        self._lm_head = _columns(tensors["lm_head.weight"])
+        self._num_kv_heads = len(tensors[f"{attention}k_proj.weight"]) // checkpoint.head_dim
         self.num_rows = 0
+        self._allocate(INITIAL_ROWS)
 
     def project(self, features: Tensor) -> Tensor:
         """Return hidden states [P, D] for target features [P, F]."""
-        if "input_norm.weight" in self.checkpoint.tensors:
+        features = features.float()
+        if "input_norm.weight" in self._norms:
             features = self._norm(features, "input_norm.weight")
-        return F.linear(features.float(), self.checkpoint.tensors["fc.weight"])
+        return features @ self._fc
 
     def forward(self, tokens: Tensor, hidden: Tensor, first: int, mask: Tensor | None) -> Tensor:
         """Append one row for each pair and return the new hidden states [P, D].
@@ -70,82 +73,86 @@ class Eagle3Head:
         mask : bool Tensor [P, rows + P], optional
             Rows that each pair sees; None where it sees all before it and itself.
         """
-        tensors = self.checkpoint.tensors
-        normed = self._norm(hidden, "layer.hidden_norm.weight")
         embedded = F.embedding(tokens, self.embedding).float()
         embedded = self._norm(embedded, "layer.input_layernorm.weight")
-        inputs = torch.cat([embedded, normed], dim=-1)
+        normed = self._norm(hidden, "layer.hidden_norm.weight")
         residual = normed if self.checkpoint.norm_before_residual else hidden
+        inputs = torch.cat([embedded, normed], dim=-1)
         hidden = residual + self._attend(inputs, first, mask)
         inner = self._norm(hidden, "layer.post_attention_layernorm.weight")
-        gate, up = F.linear(inner, self._gate_up).chunk(2, dim=-1)
-        return hidden + F.linear(F.silu(gate) * up, tensors["layer.mlp.down_proj.weight"])
+        gate, up = (inner @ self._gate_up).chunk(2, dim=-1)
+        return hidden + (F.silu(gate) * up) @ self._down
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [P, Vd] over the draft vocabulary."""
-        return F.linear(
-            self._norm(hidden, "norm.weight"), self.checkpoint.tensors["lm_head.weight"]
-        )
+        return self._norm(hidden, "norm.weight") @ self._lm_head
 
     def truncate(self, num_rows: int) -> None:
         """Keep the first `num_rows` rows."""
         self.num_rows = min(self.num_rows, num_rows)
 
     def _attend(self, inputs: Tensor, first: int, mask: Tensor | None) -> Tensor:
-        count, width = len(inputs), self.checkpoint.head_dim
-        query, key, value = (
-            part.view(1, count, -1, width).transpose(1, 2)
-            for part in F.linear(inputs, self._qkv).split(self._widths, dim=-1)
-        )
-        if "layer.self_attn.q_norm.weight" in self.checkpoint.tensors:
-            query = self._norm(query, "layer.self_attn.q_norm.weight")
-            key = self._norm(key, "layer.self_attn.k_norm.weight")
-        last = self.num_rows + count
-        self._reserve(last)
+        count, num_heads = len(inputs), self.checkpoint.num_heads
+        split = num_heads + self._num_kv_heads
+        heads = (inputs @ self._qkv).view(count, -1, self.checkpoint.head_dim).transpose(0, 1)
+        rotated = self._norm_heads(heads[:split])  # queries, then keys
+        before, last = self.num_rows, self.num_rows + count
+        if last > self._keys.shape[1]:
+            self._allocate(max(last, 2 * self._keys.shape[1]))
         places = slice(first, first + count) if mask is None else slice(first, first + 1)
-        cos, sin = self._cos[places], self._sin[places]
-        self._keys[:, :, self.num_rows : last] = _rotate(key, cos, sin)
-        self._values[:, :, self.num_rows : last] = value
-        if mask is None and count > 1:
-            mask = torch.ones(count, last, dtype=torch.bool).tril_(self.num_rows)
+        rotated = _rotate(rotated, self._cos[places], self._sin[places])
+        self._keys[:, before:last] = rotated[num_heads:]
+        self._values[:, before:last] = heads[split:]
         self.num_rows = last
+        if mask is None and count > 1:
+            mask = torch.ones(count, last, dtype=torch.bool, device=inputs.device).tril_(before)
         attended = F.scaled_dot_product_attention(
-            _rotate(query, cos, sin),
-            self._keys[:, :, :last],
-            self._values[:, :, :last],
+            rotated[None, :num_heads],
+            self._keys[None, :, :last],
+            self._values[None, :, :last],
             attn_mask=mask,
             enable_gqa=True,
         )
-        flat = attended.transpose(1, 2).reshape(count, -1)
-        return F.linear(flat, self.checkpoint.tensors["layer.self_attn.o_proj.weight"])
+        return attended[0].transpose(0, 1).reshape(count, -1) @ self._out
+
+    def _norm_heads(self, heads: Tensor) -> Tensor:
+        """Norm the heads [H, P, d] of queries and keys, where the head says so."""
+        if "layer.self_attn.q_norm.weight" not in self._norms:
+            return heads
+        query, key = heads.split([self.checkpoint.num_heads, self._num_kv_heads])
+        return torch.cat(
+            [
+                self._norm(query, "layer.self_attn.q_norm.weight"),
+                self._norm(key, "layer.self_attn.k_norm.weight"),
+            ]
+        )
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
-        weight = self.checkpoint.tensors[name]
+        weight = self._norms[name]
         return F.rms_norm(x, weight.shape, weight, self.checkpoint.rms_norm_eps)
 
-    def _reserve(self, rows: int) -> None:
-        size = self._keys.shape[2]
-        if rows <= size:
-            return
-        size = max(rows, 2 * size)
-        old_keys, old_values = self._keys, self._values
-        shape = (1, self.num_kv_heads, size, self.checkpoint.head_dim)
-        self._keys, self._values = torch.empty(shape), torch.empty(shape)
-        self._keys[:, :, : self.num_rows] = old_keys[:, :, : self.num_rows]
-        self._values[:, :, : self.num_rows] = old_values[:, :, : self.num_rows]
-        self._cos, self._sin = self._rotary_table(size)
-
-    def _rotary_table(self, size: int) -> tuple[Tensor, Tensor]:
-        half = self.checkpoint.head_dim // 2
-        exponents = -torch.arange(half, dtype=torch.float32) / half
-        angles = torch.arange(size)[:, None].float() * self.checkpoint.rope_theta**exponents
+    def _allocate(self, size: int) -> None:
+        """Make room for `size` rows, keeping those that there are."""
+        where, width = self._fc.device, self.checkpoint.head_dim
+        rows = torch.empty(2, self._num_kv_heads, size, width, device=where)
+        if self.num_rows:
+            rows[0, :, : self.num_rows] = self._keys[:, : self.num_rows]
+            rows[1, :, : self.num_rows] = self._values[:, : self.num_rows]
+        self._keys, self._values = rows
+        exponents = -torch.arange(width // 2, device=where).float() / (width // 2)
+        angles = torch.arange(size, device=where)[:, None] * self.checkpoint.rope_theta**exponents
         angles = torch.cat([angles, angles], dim=-1)
-        return angles.cos(), angles.sin()
+        self._cos, self._sin = angles.cos(), angles.sin()  # [rows, d]
+
+
+def _columns(*weights: Tensor) -> Tensor:
+    """Return projections, one below the other, with inputs as rows: faster for few rows."""
+    return torch.cat(weights).t().contiguous()
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    half = x.shape[-1] // 2
-    return x * cos + torch.cat([-x[..., half:], x[..., :half]], dim=-1) * sin
+    low, high = x.chunk(2, dim=-1)
+    return x * cos + torch.cat([-high, low], dim=-1) * sin
 
 
 @dataclass
@@ -263,7 +270,7 @@ class Eagle3Drafter:
         entropies = -(log_probs.exp() * log_probs).sum(dim=-1)
         count = min(top_k, log_probs.shape[-1])
         best = log_probs.topk(count, dim=-1)
-        tokens = self.head.checkpoint.target_ids[best.indices]
+        tokens = self.head.target_ids[best.indices]
         return DraftLevel(
             parents=np.repeat(nodes.astype(np.int32), count),
             tokens=tokens.reshape(-1).numpy(),

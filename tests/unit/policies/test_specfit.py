@@ -1,0 +1,97 @@
+"""The specfit policy on cycles one can work out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from specfit.core.backend import Request
+from specfit.core.experts import Residency
+from specfit.core.policy import Cycle
+from specfit.core.selection import Selection
+from specfit.core.tree import DraftPlan, DraftTree
+from specfit.policies import SpecFit
+from specfit.testing.examples import example_geometry, make_cycle
+from specfit.testing.toy import toy_backend
+from specfit.testing.worlds import run_toy
+
+GEOMETRY = example_geometry()  # 4 layers, 16 experts, top-2; a copy takes 1 ms, a pass 10 ms
+RESIDENT, MISSING = (2, 3), (4, 5)
+
+
+def cycle_of(first: tuple[int, int], second: tuple[int, int]) -> Cycle:
+    """Two equally probable children of the root, routed to these experts in every layer."""
+    tree = DraftTree.from_arrays(np.array([-1, 0, 0], np.int32), np.array([1.0, 0.45, 0.45]))
+    probs = np.zeros((3, GEOMETRY.num_layers, GEOMETRY.num_experts), np.float32)
+    for node, experts in enumerate(((0, 1), first, second)):
+        probs[node][:, list(experts)] = 1.0
+    mask = np.zeros((GEOMETRY.num_layers, GEOMETRY.num_experts), bool)
+    mask[:, :4] = True
+    return make_cycle(tree, geometry=GEOMETRY, residency=Residency(mask), expert_probs=probs)
+
+
+def select(policy: SpecFit, cycle: Cycle) -> Selection:
+    """Let the policy plan at the root, then select of the whole tree."""
+    root = DraftTree.root(int(cycle.tree.tokens[0]))
+    policy.plan(replace(cycle, tree=root, levels=0, plan=DraftPlan.plain()))
+    return policy.select(cycle)
+
+
+def test_the_child_whose_experts_are_resident_is_chosen() -> None:
+    """It adds 0.45 tokens for 1 ms; its sibling for 9 ms, when a plain token takes 11 ms."""
+    assert select(SpecFit(), cycle_of(RESIDENT, MISSING)).nodes.tolist() == [0, 1]
+
+
+def test_swapping_the_experts_of_two_siblings_swaps_the_choice() -> None:
+    assert select(SpecFit(), cycle_of(MISSING, RESIDENT)).nodes.tolist() == [0, 2]
+
+
+def test_siblings_that_share_missing_experts_pay_for_them_once() -> None:
+    """Alone either would cost 9 ms for 0.45 tokens; together 10 ms for 0.9."""
+    assert select(SpecFit(discount=0.0), cycle_of(MISSING, MISSING)).nodes.tolist() == [0, 1, 2]
+    assert select(SpecFit(discount=0.0), cycle_of(MISSING, (6, 7))).nodes.tolist() == [0]
+
+
+def test_the_prediction_is_what_the_terms_say() -> None:
+    cycle = cycle_of(RESIDENT, MISSING)
+    prediction = select(SpecFit(), cycle).prediction
+    assert prediction is not None
+    assert prediction.committed == pytest.approx(1.45)
+    assert prediction.misses == 0.0
+    needed = np.zeros((4, 16))
+    needed[:, :4] = 1.0
+    expected_s = cycle.terms.draft_s[1] + cycle.terms.pass_s(2, needed)
+    assert prediction.cycle_s == pytest.approx(expected_s)
+
+
+class DraftsInVain(SpecFit):
+    """Drafts one level whenever it does not rest, and verifies the root alone."""
+
+    def _can_grow(self, cycle: Cycle, levels_left: int) -> bool:
+        return True
+
+    def after_level(self, cycle: Cycle) -> bool:
+        return False
+
+    def select(self, cycle: Cycle) -> Selection:
+        return Selection.root_only(cycle.tree)
+
+
+def drafted_cycles(policy: SpecFit, num_tokens: int) -> list[int]:
+    request = Request((3, 1, 4), num_tokens)
+    cycles = run_toy(policy, toy_backend(), request).cycles[:-1]  # the last has no room to draft
+    return [i for i, record in enumerate(cycles) if record.outcome.cycle.levels]
+
+
+def test_drafts_in_vain_are_tried_again_at_growing_distances() -> None:
+    """It rests 1, 2, 4, 4, ... cycles."""
+    assert drafted_cycles(DraftsInVain(longest_pause=4), 24) == [0, 2, 5, 10, 15, 20]
+
+
+def test_a_new_request_starts_without_a_pause() -> None:
+    policy = DraftsInVain()
+    first = drafted_cycles(policy, 24)
+    assert drafted_cycles(policy, 24) == first
+    assert first[0] == 0

@@ -8,9 +8,6 @@ import tomllib
 
 from tests.sources import ROOT, imported, modules
 
-COMES_WITH = {"click": "typer"}
-"""Packages that another one brings."""
-
 
 def declared() -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -27,7 +24,7 @@ def pinned() -> set[str]:
 def test_every_imported_package_is_declared() -> None:
     names = {name.split(".")[0] for tree in modules().values() for name in imported(tree)}
     foreign = names - set(sys.stdlib_module_names) - {"specfit"}
-    assert {COMES_WITH.get(name, name) for name in foreign} - declared() == set()
+    assert foreign - declared() == set()
 
 
 def test_every_dependency_has_its_line() -> None:

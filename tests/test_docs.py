@@ -11,8 +11,8 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer.main
 
@@ -91,15 +91,22 @@ def test_commands_have_these_verbs_and_options(page: Path, command: str) -> None
     parse(typer.main.get_command(app), arguments)
 
 
-def parse(group: click.Command, arguments: list[str]) -> None:
+def parse(command: Any, arguments: list[str]) -> None:
     """Parse a command line without running it; an unknown verb or option raises."""
-    context = click.Context(group)
-    while isinstance(group, click.Group):
-        name, group, arguments = group.resolve_command(context, arguments)
-        assert group is not None, name
-        context = click.Context(group, parent=context)
+    while hasattr(command, "commands"):
+        assert arguments and arguments[0] in command.commands, f"no verb {arguments[:1]}"
+        command, arguments = command.commands[arguments[0]], arguments[1:]
     if "--help" not in arguments:
-        group.parse_args(context, arguments)
+        command.make_context(command.name, arguments)
+
+
+def test_a_wrong_option_would_be_noticed() -> None:
+    from specfit.cli.main import app
+
+    with pytest.raises(Exception, match="polcy"):
+        parse(typer.main.get_command(app), ["replay", "trace", "--polcy", "eagle3"])
+    with pytest.raises(AssertionError, match="no verb"):
+        parse(typer.main.get_command(app), ["repaly", "trace"])
 
 
 MAKE = [(p, c) for p in PAGES for c in commands(p) if c.startswith("make ")]

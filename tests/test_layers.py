@@ -27,7 +27,7 @@ THIRD_PARTY = {
     "testing": {"numpy", "hypothesis", "pytest"},
     "report": {"numpy", "matplotlib"},
     "data": set(),
-    "cli": {"numpy", "typer", "rich", "click"},
+    "cli": {"numpy", "typer", "rich"},
 }
 """Third-party packages of each layer."""
 NOT_IN_CORE = {"time", "datetime", "random", "threading", "socket", "subprocess"}

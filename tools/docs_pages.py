@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import click
 import typer.main
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -82,26 +83,25 @@ def command_page() -> str:
 
     lines = ["# Command line", "", "Generated from the code."]
     for path, command in commands(typer.main.get_command(app), "specfit"):
-        context = click.Context(command, info_name=path)
         lines += ["", f"## `{path}`", "", inspect.cleandoc(command.help or ""), ""]
-        lines += option_table(command, context)
+        lines += option_table(command)
     return "\n".join(lines)
 
 
-def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Yield a command and all below it, with what one types."""
     yield path, command
-    if isinstance(command, click.Group):
-        for name, child in command.commands.items():
-            yield from commands(child, f"{path} {name}")
+    for name, child in getattr(command, "commands", {}).items():
+        yield from commands(child, f"{path} {name}")
 
 
-def option_table(command: click.Command, context: click.Context) -> list[str]:
+def option_table(command: Any) -> list[str]:
     """Return the lines of a command's table of arguments and options."""
+    context = command.make_context(command.name, [], resilient_parsing=True)
     rows = []
     for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
-        name = ", ".join(parameter.opts) if record else parameter.human_readable_name
-        text = record[1] if record else getattr(parameter, "help", "") or ""
-        rows.append(f"| `{name}` | {text.replace('|', '/').replace(chr(10), ' ')} |")
+        is_option = parameter.param_type_name == "option"
+        name = ", ".join(parameter.opts) if is_option else parameter.human_readable_name
+        help_text = re.sub(r"\[/?bold\]", "", getattr(parameter, "help", None) or "")
+        rows.append(f"| `{name}` | {' '.join(help_text.replace('|', '/').split())} |")
     return ["| argument | meaning |", "|---|---|", *rows] if rows else []

@@ -101,7 +101,7 @@ def option_table(command: Any) -> list[str]:
     rows = []
     for parameter in command.get_params(context):
         is_option = parameter.param_type_name == "option"
-        name = ", ".join(parameter.opts) if is_option else parameter.human_readable_name
+        name = ", ".join(parameter.opts) if is_option else parameter.name
         help_text = re.sub(r"\[/?bold\]", "", getattr(parameter, "help", None) or "")
         rows.append(f"| `{name}` | {' '.join(help_text.replace('|', '/').split())} |")
     return ["| argument | meaning |", "|---|---|", *rows] if rows else []

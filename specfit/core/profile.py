@@ -104,4 +104,7 @@ def _check_value(name: str, value: object, kind: str) -> None:
 
 
 def _toml(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    if not isinstance(value, str):
+        return repr(value)
+    # A JSON string is a TOML string, but for DEL, which TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

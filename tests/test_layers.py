@@ -23,7 +23,7 @@ THIRD_PARTY = {
     "core": {"numpy", "numba"},
     "policies": {"numpy", "numba", "safetensors"},
     "sim": {"joblib", "numpy", "pyarrow"},
-    "backends": {"numpy", "torch", "transformers", "safetensors", "tokenizers"},
+    "backends": {"numpy", "numba", "torch", "transformers", "safetensors", "tokenizers"},
     "testing": {"numpy", "hypothesis", "pytest"},
     "report": {"numpy", "matplotlib"},
     "data": set(),

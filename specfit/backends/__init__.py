@@ -72,9 +72,11 @@ def load(
     head_checkpoint = HeadCheckpoint.load(head_folder, checkpoint.config) if head_folder else None
     if threads is not None:
         torch.set_num_threads(threads)
-    return TorchBackend(
+    backend = TorchBackend(
         checkpoint, head_checkpoint, CpuDevice(link), cache, getattr(torch, dtype), max_context
     )
+    backend.warm_up()
+    return backend
 
 
 def _folder(model: str | Path) -> Path:

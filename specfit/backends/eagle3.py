@@ -23,6 +23,15 @@ CATCH_UP_PAIRS = 512
 INITIAL_ROWS = 1024
 
 
+@dataclass(frozen=True, eq=False)
+class Best:
+    """Next tokens int64[P, k] by target id, their log probabilities, and entropies float32[P]."""
+
+    tokens: NDArray[np.int64]
+    log_probs: NDArray[np.float32]
+    entropies: NDArray[np.float32]
+
+
 class Eagle3Head:
     """The head's arithmetic, over its own key-value rows.
 
@@ -83,9 +92,19 @@ class Eagle3Head:
         gate, up = (inner @ self._gate_up).chunk(2, dim=-1)
         return hidden + (F.silu(gate) * up) @ self._down
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return logits [P, Vd] over the draft vocabulary."""
-        return self._norm(hidden, "norm.weight") @ self._lm_head
+    def best(self, hidden: Tensor, top_k: int) -> Best:
+        """Return the `top_k` most probable next tokens after each hidden state [P, D]."""
+        logits = self._norm(hidden, "norm.weight") @ self._lm_head
+        log_probs = F.log_softmax(logits, dim=-1)  # [P, Vd]
+        best = log_probs.topk(min(top_k, log_probs.shape[-1]), dim=-1)
+        return Best(
+            self.target_ids[best.indices].cpu().numpy(),
+            best.values.cpu().numpy(),
+            -(log_probs.exp() * log_probs).sum(dim=-1).cpu().numpy(),
+        )
+
+    def warm_up(self) -> None:
+        """Compile what would be compiled on first use; nothing here."""
 
     def truncate(self, num_rows: int) -> None:
         """Keep the first `num_rows` rows."""
@@ -97,8 +116,7 @@ class Eagle3Head:
         heads = (inputs @ self._qkv).view(count, -1, self.checkpoint.head_dim).transpose(0, 1)
         rotated = self._norm_heads(heads[:split])  # queries, then keys
         before, last = self.num_rows, self.num_rows + count
-        if last > self._keys.shape[1]:
-            self._allocate(max(last, 2 * self._keys.shape[1]))
+        self._reserve(last)
         places = slice(first, first + count) if mask is None else slice(first, first + 1)
         rotated = _rotate(rotated, self._cos[places], self._sin[places])
         self._keys[:, before:last] = rotated[num_heads:]
@@ -130,6 +148,10 @@ class Eagle3Head:
     def _norm(self, x: Tensor, name: str) -> Tensor:
         weight = self._norms[name]
         return F.rms_norm(x, weight.shape, weight, self.checkpoint.rms_norm_eps)
+
+    def _reserve(self, num_rows: int) -> None:
+        if num_rows > self._keys.shape[1]:
+            self._allocate(max(num_rows, 2 * self._keys.shape[1]))
 
     def _allocate(self, size: int) -> None:
         """Make room for `size` rows, keeping those that there are."""
@@ -266,15 +288,12 @@ class Eagle3Drafter:
         return hidden
 
     def _children(self, nodes: NDArray[np.intp], hidden: Tensor, top_k: int) -> DraftLevel:
-        log_probs = F.log_softmax(self.head.logits(hidden), dim=-1)  # [n, Vd]
-        entropies = -(log_probs.exp() * log_probs).sum(dim=-1)
-        count = min(top_k, log_probs.shape[-1])
-        best = log_probs.topk(count, dim=-1)
-        tokens = self.head.target_ids[best.indices]
+        best = self.head.best(hidden, top_k)
+        count = best.tokens.shape[1]
         return DraftLevel(
             parents=np.repeat(nodes.astype(np.int32), count),
-            tokens=tokens.reshape(-1).numpy(),
-            log_probs=np.minimum(best.values.reshape(-1).numpy(), 0.0),
+            tokens=best.tokens.reshape(-1),
+            log_probs=np.minimum(best.log_probs.reshape(-1), 0.0),
             ranks=np.arange(len(nodes) * count, dtype=np.int32) % count,
-            entropies=np.repeat(entropies.numpy(), count),
+            entropies=np.repeat(best.entropies, count),
         )

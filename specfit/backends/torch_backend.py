@@ -14,8 +14,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specfit.backends.checkpoint import Checkpoint
 from specfit.backends.device import Device, EmulatedLink
-from specfit.backends.eagle3 import Eagle3Drafter, Eagle3Head
+from specfit.backends.eagle3 import Eagle3Drafter
 from specfit.backends.eagle3_checkpoint import HeadCheckpoint
+from specfit.backends.eagle3_compiled import make_head
 from specfit.backends.sampling import TargetSampler
 from specfit.backends.store import ExpertStore
 from specfit.backends.target import Target, TargetPass
@@ -102,6 +103,13 @@ class TorchBackend(Backend):
         self._target.use_store(self._store)
         self.cache_spec = spec
         self._is_started = False
+
+    def warm_up(self) -> None:
+        """Compile what the first cycle would otherwise pay for; any request is lost."""
+        self._is_started = False
+        if self._drafter is not None:
+            self._drafter.reset()
+            self._drafter.head.warm_up()
 
     def set_link(self, link: EmulatedLink | None) -> None:
         """Emulate another link, or none, from now on."""
@@ -249,7 +257,7 @@ class TorchBackend(Backend):
         if head is None:
             return None
         embedding = self._target.model.model.embed_tokens.weight
-        drafter = Eagle3Drafter(Eagle3Head(head, embedding))
+        drafter = Eagle3Drafter(make_head(head, embedding))
         self._target.capture(drafter.aux_layer_ids)
         return drafter
 

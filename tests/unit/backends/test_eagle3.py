@@ -11,6 +11,8 @@ import torch
 
 from specfit.backends.eagle3 import Eagle3Drafter, Eagle3Head
 from specfit.backends.eagle3_checkpoint import HeadCheckpoint
+from specfit.backends.eagle3_compiled import CompiledHead
+from specfit.backends.eagle3_compiled import make_head as suitable_head
 from specfit.core.errors import BackendError
 from specfit.core.tree import DraftPlan, DraftTree
 from tests.unit.backends.models import (
@@ -32,10 +34,13 @@ NEXT_TOKENS = [3, 14, 15, 92, 65, 35, 89, 79, 32]
 
 
 def make_drafter(
-    folder: Path, tensors: dict[str, torch.Tensor] | None = None, **config: Any
+    folder: Path,
+    tensors: dict[str, torch.Tensor] | None = None,
+    kind: type[Eagle3Head] = CompiledHead,
+    **config: Any,
 ) -> Eagle3Drafter:
     make_head(folder, tensors, HEAD_CONFIG | config)
-    return Eagle3Drafter(Eagle3Head(HeadCheckpoint.load(folder, target_config()), EMBEDDING))
+    return Eagle3Drafter(kind(HeadCheckpoint.load(folder, target_config()), EMBEDDING))
 
 
 def draw(drafter: Eagle3Drafter, plan: DraftPlan = PLAN) -> DraftTree:
@@ -45,9 +50,9 @@ def draw(drafter: Eagle3Drafter, plan: DraftPlan = PLAN) -> DraftTree:
     return tree
 
 
-@pytest.fixture
-def drafter(tmp_path: Path) -> Eagle3Drafter:
-    drafter = make_drafter(tmp_path)
+@pytest.fixture(params=[Eagle3Head, CompiledHead])
+def drafter(request: pytest.FixtureRequest, tmp_path: Path) -> Eagle3Drafter:
+    drafter = make_drafter(tmp_path, kind=request.param)
     drafter.extend(FEATURES, NEXT_TOKENS)
     return drafter
 
@@ -77,8 +82,10 @@ def test_a_tree_is_what_its_paths_say(drafter: Eagle3Drafter) -> None:
 
 
 @pytest.mark.parametrize("flag", ["norm_before_residual", "input_norm", "q_norm", "rope_theta"])
-def test_flags_of_newer_heads(tmp_path: Path, flag: str) -> None:
+@pytest.mark.parametrize("kind", [Eagle3Head, CompiledHead])
+def test_flags_of_newer_heads(tmp_path: Path, kind: type[Eagle3Head], flag: str) -> None:
     tensors, generator = head_tensors(), torch.Generator().manual_seed(1)
+    target = target_config()
     config: dict[str, Any] = {}
     flags: dict[str, Any] = {}
     if flag == "input_norm":
@@ -90,7 +97,12 @@ def test_flags_of_newer_heads(tmp_path: Path, flag: str) -> None:
         config, flags = {"rope_parameters": {"rope_theta": 50.0}}, {"theta": 50.0}
     else:
         config, flags = {flag: True}, {flag: True}
-    drafter = make_drafter(tmp_path, tensors, **config)
+    checkpoint = HeadCheckpoint.load(make_head(tmp_path, tensors, HEAD_CONFIG | config), target)
+    is_fit = type(suitable_head(checkpoint, EMBEDDING)) is CompiledHead
+    assert is_fit == (flag != "q_norm")
+    if kind is CompiledHead and not is_fit:
+        return
+    drafter = make_drafter(tmp_path, tensors, kind, **config)
     drafter.extend(FEATURES, NEXT_TOKENS)
     check_tree(draw(drafter), tensors, **flags)
 

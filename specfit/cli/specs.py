@@ -78,12 +78,13 @@ def plan_from(spec: str) -> DraftPlan:
     else:
         policy = policy_from(spec)
     parts = [getattr(policy, part, None) for part in ("depth", "top_k", "max_nodes")]
-    if None in parts:
+    sizes = [part for part in parts if isinstance(part, int)]
+    if len(sizes) < len(parts):
         raise InvalidInputError(
-            f"a plan must be a chain or a policy with depth, top_k and max_nodes; {name} has no such "
-            f"parameters. Write eagle3:depth=6,top_k=4 or chain:depth=8."
+            f"a plan must be a chain or a policy with depth, top_k and max_nodes; {name} has "
+            f"no such parameters. Write eagle3:depth=6,top_k=4 or chain:depth=8."
         )
-    return DraftPlan(*map(int, parts))
+    return DraftPlan(*sizes)
 
 
 @dataclass(frozen=True)

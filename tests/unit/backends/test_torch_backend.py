@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from specfit.backends import load
 from specfit.backends.checkpoint import Checkpoint
 from specfit.backends.device import EmulatedLink
 from specfit.backends.eagle3_checkpoint import HeadCheckpoint
+from specfit.backends.reference import StockModel
 from specfit.backends.torch_backend import TorchBackend
 from specfit.core.backend import Request
 from specfit.core.errors import BackendError, CapacityError, CheckpointError, InvalidInputError
@@ -256,6 +258,33 @@ def test_without_a_head_nothing_is_drafted(tmp_path: Path) -> None:
         assert len(backend.draft_level(DraftPlan(2, 2, 9), DraftTree.root(3))) == 0
         assert decode(backend, Eagle3(), REQUEST).tokens == stock_text(REQUEST)
         assert backend.describe()["drafter"] == "none"
+
+
+@pytest.mark.parametrize("norm_topk_prob", [True, False, None])
+def test_router_weights_are_normed_as_the_configuration_says(
+    tmp_path: Path, norm_topk_prob: bool | None
+) -> None:
+    make_target(tmp_path, norm_topk_prob=bool(norm_topk_prob))
+    config = tmp_path / "config.json"
+    raw = json.loads(config.read_text())
+    if norm_topk_prob is None:  # off, in the class
+        del raw["norm_topk_prob"]
+    config.write_text(json.dumps(raw))
+    with load(tmp_path, cache="lru:6") as backend:
+        result = decode(backend, Autoregressive(), REQUEST)
+    assert result.tokens == StockModel(tmp_path).generate(REQUEST)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_router_that_gives_no_numbers_is_an_error(value: float) -> None:
+    with random_backend() as backend:
+        gate = backend._target.model.model.layers[1].mlp.gate
+        good = gate.weight.clone()
+        gate.weight.data.fill_(value)
+        with pytest.raises(BackendError, match="not finite"):
+            backend.start(REQUEST)
+        gate.weight.data.copy_(good)
+        assert decode(backend, Autoregressive(), REQUEST).tokens == stock_text(REQUEST)
 
 
 def test_a_long_prompt_is_run_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

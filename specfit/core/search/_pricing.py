@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from specfit.core._jit import kernel
-from specfit.core.search._rows import LANES, Rows, add_row, charge
+from specfit.core.search._rows import LANES, Rows, charge
 
 ONE = np.float32(1.0)
 ZERO = np.float32(0.0)
@@ -35,6 +35,7 @@ def price_probs(
     """Append one dense row a new node; return the flat index of a value outside [0, 1], or -1."""
     num_columns = weight_s.size
     lanes = np.zeros(LANES)
+    counts = np.zeros(LANES, np.int32)
     gathered = np.empty(num_columns, np.float32)
     start = np.ones(num_columns, np.float32)
     rows = Rows(np.zeros(0, np.int64), np.zeros(0, np.int32), values.reshape(-1), weight_s)
@@ -45,25 +46,38 @@ def price_probs(
             for c in range(num_columns):
                 gathered[c] = row_probs[columns[c]]
             row_probs = gathered
-        num_outside = 0
-        for c in range(num_columns):
-            num_outside += not (row_probs[c] >= ZERO and row_probs[c] <= ONE)
-        if num_outside:
+        if not _all_probs(row_probs, counts):
             for c in range(num_columns):
                 if not (row_probs[c] >= ZERO and row_probs[c] <= ONE):
                     return i * probs.shape[1] + (columns[c] if columns.size else c)
         before = start if node == 0 else survival[parents[node]]
-        _condition(row_probs, before, factors[node], survival[node], values[node])
-        add_row(rows, node, totals, 1.0)
+        _condition(row_probs, before, factors[node], survival[node], values[node], totals)
         full_s[node] = charge(rows, node, weight_s, lanes)
     return -1
 
 
 @kernel
-def _condition(probs: Any, before: Any, factor: Any, after: Any, row: Any) -> None:
+def _all_probs(probs: Any, counts: Any) -> bool:
+    """Return whether all of float32[C] are from 0 to 1; `counts` is int32[LANES] scratch."""
+    counts[:] = 0
+    whole = probs.size // LANES * LANES
+    for i in range(0, whole, LANES):
+        for j in range(LANES):
+            counts[j] += np.int32(probs[i + j] >= ZERO) & np.int32(probs[i + j] <= ONE)
+    for i in range(whole, probs.size):
+        counts[i - whole] += np.int32(probs[i] >= ZERO) & np.int32(probs[i] <= ONE)
+    return bool(counts.sum() == probs.size)
+
+
+@kernel
+def _condition(probs: Any, before: Any, factor: Any, after: Any, row: Any, totals: Any) -> None:
+    """Write survival and row of a node, and add the row to the totals, in one pass."""
     for c in range(probs.size):
-        after[c] = before[c] * (ONE - probs[c])
-        row[c] = (before[c] - after[c]) * factor
+        left = before[c] * (ONE - probs[c])
+        value = (before[c] - left) * factor
+        after[c] = left
+        row[c] = value
+        totals[c] += value
 
 
 @kernel

@@ -1,0 +1,314 @@
+"""Microseconds of the exact search, beside other solvers on the same closure, in one run.
+
+``python -m benchmarks.search [--trace DIR]...`` prints one table; each row with a limit says whether it
+is met, and the exit status is 1 if one is not. Instances are seeded and of Qwen3-30B-A3B's shape
+(48 layers, 128 experts, top-8); `--trace` adds cycles of position traces, such as the demo's.
+Other solvers get ready arrays and solve *one* cut at the price that the search has to find.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import search_peers as peers
+from benchmarks.search_instances import Instance, draw, recorded, with_general_costs
+from specfit.core.cost import CostTerms
+from specfit.core.search import (
+    LevelSearch,
+    ProbPricer,
+    RoutingPricer,
+    SearchProblem,
+    exact,
+    warm_up,
+)
+
+RESIDENT = (0.25, 0.5, 0.75, 0.9)
+TIMES_FASTER = {0.25: 7.0, 0.5: 7.0, 0.75: 10.0, 0.9: 10.0}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; `limit` is a bound from above unless `at_least`."""
+
+    what: str
+    value: float
+    unit: str
+    limit: float | None = None
+    at_least: bool = False
+    note: str = ""
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the value keeps to its limit; rows without one are context."""
+        if self.limit is None:
+            return True
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+    def __str__(self) -> str:
+        sign = "" if self.limit is None else f"{'>=' if self.at_least else '<='} {self.limit:g}"
+        verdict = "" if self.limit is None else ("met" if self.is_met else "MISSED")
+        return (
+            f"{self.what:<58} {self.value:>10.3f} {self.unit:<6} {sign:<9} {verdict:<7} {self.note}"
+        )
+
+
+def seconds_of(work: Callable[[], Any], repeats: int) -> np.ndarray:
+    """Return the seconds of each of `repeats` runs after one that is not counted."""
+    work()
+    found = np.empty(repeats)
+    for i in range(repeats):
+        start = time.perf_counter()
+        work()
+        found[i] = time.perf_counter() - start
+    return found
+
+
+def affine_rows(instances: int, repeats: int) -> tuple[list[Row], dict[float, float]]:
+    """Time 0/1 coverage of 61 nodes, from numpy arrays to the answer; and the faster peer."""
+    rows, budgets = [], {}
+    for resident in RESIDENT:
+        drawn = [draw(seed, 61, resident) for seed in range(instances)]
+        pricer = RoutingPricer()
+        ours, fast = [], {name: [] for name in peers.FAST}
+        for instance in drawn:
+            answer = exact(instance.problem())
+            closure = peers.closure_of(instance.problem(), answer.price)
+            extra = answer.price * (answer.cycle_s - root_seconds(instance.problem()))
+            for name, solve in peers.FAST.items():
+                gain = solve(closure)
+                assert abs(gain - (answer.expected_committed - 1.0 - extra)) < 1e-6, name
+            # Interleaved, so that a noisy machine is noisy for all.
+            for _ in range(4):
+                ours.append(seconds_of(lambda: exact(instance.problem_with(pricer)), repeats // 4))
+                for name, solve in peers.FAST.items():
+                    fast[name].append(seconds_of(lambda: solve(closure), max(1, repeats // 16)))
+        own = np.concatenate(ours) * 1e3
+        medians = {name: float(np.median(np.concatenate(t))) * 1e3 for name, t in fast.items()}
+        faster = min(medians.values())
+        budgets[resident] = faster / TIMES_FASTER[resident]
+        label = f"affine, 61 nodes, {resident:.0%} resident"
+        note = ", ".join(f"{name} {ms:.2f} ms" for name, ms in medians.items())
+        rows += [
+            Row(f"{label}: median", float(np.median(own)), "ms"),
+            Row(f"{label}: p99", float(np.percentile(own, 99)), "ms"),
+            Row(f"{label}: faster peer / ours", faster / float(np.median(own)), "times",
+                TIMES_FASTER[resident], True, note),
+        ]  # fmt: skip
+    return rows, budgets
+
+
+def root_seconds(problem: SearchProblem) -> float:
+    """Return T of the root alone."""
+    return float(problem.draft_s + problem.terms.tau_s[1] + problem.demand.full_s[0])
+
+
+def slow_peer_rows() -> list[Row]:
+    """Time the solvers that are far off, once each."""
+    rows = []
+    for resident in (0.25, 0.75):
+        problem = draw(0, 61, resident).problem()
+        closure = peers.closure_of(problem, exact(problem).price)
+        for name, solve in peers.SLOW.items():
+            ms = float(np.median(seconds_of(lambda: solve(closure), 3))) * 1e3
+            rows.append(Row(f"{name}, one cut, {resident:.0%} resident", ms, "ms"))
+    return rows
+
+
+def growth_rows(repeats: int) -> list[Row]:
+    """Time ten times the nodes."""
+    rows = []
+    for resident in RESIDENT:
+        pricer, times = RoutingPricer(), {}
+        for nodes in (61, 610):
+            drawn = [draw(seed, nodes, resident) for seed in range(3)]
+            times[nodes] = np.median(
+                [
+                    np.median(seconds_of(lambda: exact(i.problem_with(pricer)), repeats))
+                    for i in drawn
+                ]
+            )
+        label = f"affine, 610 nodes, {resident:.0%} resident"
+        grown = f"{times[610] / times[61]:.1f} times that of 61 nodes"
+        rows.append(Row(f"{label}: median", float(times[610]) * 1e3, "ms", 3.0, note=grown))
+    return rows
+
+
+def expected_rows(instances: int, repeats: int, budgets: dict[float, float]) -> list[Row]:
+    """Time expected coverage: pricing a whole tree, and the search after it."""
+    rows = []
+    for resident in RESIDENT:
+        pricer, pricing, searching = ProbPricer(), [], []
+        for seed in range(instances):
+            instance = draw(seed, 61, resident)
+            pricing.append(seconds_of(lambda: instance.problem_with(pricer), repeats))
+            # A search from nothing kept: the shares of the whole tree belong to it.
+            problem = instance.problem_with(pricer)
+            searching.append(seconds_of(lambda: exact(fresh(problem)), repeats))
+        label = f"expected, 61 nodes, {resident:.0%} resident"
+        rows += [
+            Row(f"{label}: pricing", median_ms(pricing), "ms", 0.5),
+            Row(f"{label}: search", median_ms(searching), "ms", budgets[resident]),
+        ]
+    return rows
+
+
+def fresh(problem: SearchProblem) -> SearchProblem:
+    """Return the problem without anything that an earlier search left in its demand."""
+    vars(problem.demand).pop("shared_s", None)
+    return problem
+
+
+def median_ms(times: Sequence[np.ndarray]) -> float:
+    """Return the median over all runs, in ms."""
+    return float(np.median(np.concatenate(times))) * 1e3
+
+
+def general_rows(instances: Sequence[Instance], label: str) -> list[Row]:
+    """Time branch and bound under kernel cliffs, free copies and overlap by layer."""
+    times, open_ones = [], 0
+    for instance in map(with_general_costs, instances):
+        problem = instance.problem()
+        result = exact(problem)
+        open_ones += result.status != "optimal"
+        times.append(float(np.median(seconds_of(lambda: exact(problem), 5))) * 1e3)
+    within = np.mean(np.array(times) <= 5.0) if not open_ones else 0.0
+    note = f"median {np.median(times):.2f} ms, worst {max(times):.2f} ms, {open_ones} not proved"
+    return [Row(f"{label}: proved within 5 ms", 100.0 * float(within), "%", 95.0, True, note)]
+
+
+def worst_rows() -> list[Row]:
+    """Time the families where nothing can be pruned, and a general search that hits its limit."""
+    rng = np.random.default_rng(0)
+    parents = np.array([-1] + [0] * 60, np.int32)
+    path_probs = np.array([1.0] + [1.0 / 60] * 60)
+    routing = rng.integers(0, 128, (61, 48, 8)).astype(np.int16)
+    terms = CostTerms(np.zeros(1), np.append(0.0, np.ones(61)), np.full((48, 128), 1e-3))
+    star = Instance(parents, path_probs, routing, np.zeros((0, 48, 128), np.float32), terms, 0)
+    price = tipping_price(star.problem())
+    rows = []
+    for factor in (0.999, 1.0, 1.001):
+        result = exact(star.problem(), price=factor * price)
+        ms = median_ms([seconds_of(lambda: exact(star.problem(), price=factor * price), 20)])
+        note = f"{result.num_nodes} nodes, {result.num_cuts} cuts"
+        rows.append(
+            Row(f"worst case, affine, price {factor:g} of tipping", ms, "ms", 10.0, note=note)
+        )
+    limited = exact(with_general_costs(star).problem(), price=price, max_expansions=50)
+    gap = limited.upper_bound - limited.objective
+    note = f"{limited.status} after {limited.num_expansions} subproblems"
+    rows.append(Row("worst case, general: gap of its bound", gap, "tokens", 0.0, True, note))
+    return rows
+
+
+def tipping_price(problem: SearchProblem) -> float:
+    """Return the price at which the best selection turns from many nodes to the root alone."""
+    low, high = 0.0, 1e3
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if exact(problem, price=middle).num_nodes > 1 else (low, middle)
+    return low
+
+
+def level_rows(instances: int, repeats: int) -> list[Row]:
+    """Time a cycle's searches after every level against one search of the final tree."""
+    rows = []
+    for hard in (True, False):
+        ratios, stops = [], []
+        for seed in range(instances):
+            instance = draw(seed, 61, 0.5)
+            pricer: Any = RoutingPricer() if hard else ProbPricer()
+            once = np.median(seconds_of(lambda: exact(instance.problem_with(pricer)), repeats))
+            search = LevelSearch(pricer)
+            by_level = np.median(
+                seconds_of(lambda: search_levels(search, instance, False), repeats)
+            )
+            with_stops = np.median(
+                seconds_of(lambda: search_levels(search, instance, True), repeats)
+            )
+            ratios.append(by_level / once)
+            stops.append((with_stops - by_level) / once)
+        label = "0/1 coverage" if hard else "expected coverage"
+        rows += [
+            Row(f"all levels / final tree, {label}", float(np.median(ratios)), "times", 2.0),
+            Row(f"all stop tests / final tree, {label}", float(np.median(stops)), "times", 2.0),
+        ]
+    return rows
+
+
+def search_levels(search: LevelSearch, instance: Instance, stops: bool) -> None:
+    """Search the tree level by level."""
+    parents = instance.parents
+    depths = np.zeros(len(parents), int)
+    for node in range(1, len(parents)):
+        depths[node] = depths[parents[node]] + 1
+    ends = np.searchsorted(depths, np.arange(depths.max() + 1), side="right")
+    predicted = instance.routing if isinstance(search.pricer, RoutingPricer) else instance.probs
+    search.start(instance.terms)
+    first = 0
+    for level, end in enumerate(ends.tolist()):
+        search.add_level(parents[:end], instance.path_probs[:end], predicted[first:end])
+        search.best()
+        if stops:
+            left = len(ends) - 1 - level
+            search.should_draft(np.full(left, 0.6), depths[:end] == level)
+        first = end
+
+
+def recorded_rows(trace: Path, repeats: int) -> list[Row]:
+    """Time recorded cycles."""
+    rows = []
+    for resident in (0.25, 0.75):
+        cycles = list(recorded(trace, resident, 40))
+        pricer = RoutingPricer()
+        times = [seconds_of(lambda: exact(c.problem_with(pricer)), repeats) for c in cycles]
+        nodes = np.median([len(c.parents) for c in cycles])
+        note = f"{len(cycles)} cycles of {nodes:.0f} nodes"
+        label = f"recorded ({trace.parent.name}), {resident:.0%} resident"
+        rows.append(Row(f"{label}: affine, median", median_ms(times), "ms", note=note))
+        rows += general_rows(cycles, f"{label}: general")
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; return 1 if a row with a limit misses it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trace", type=Path, action="append", default=[], help="a position trace")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the runs")
+    options = parser.parse_args(arguments)
+    instances, repeats = (3, 16) if options.quick else (12, 160)
+    start = time.perf_counter()
+    warm_up()
+    print(f"kernels ready after {time.perf_counter() - start:.1f} s; one thread, median of runs")
+    rows: list[Row] = []
+
+    def show(more: list[Row]) -> None:
+        rows.extend(more)
+        print("\n".join(map(str, more)), flush=True)
+
+    affine, budgets = affine_rows(instances, repeats)
+    show(affine)
+    show(slow_peer_rows())
+    show(growth_rows(max(5, repeats // 8)))
+    show(expected_rows(instances, repeats // 2, budgets))
+    for resident in RESIDENT:
+        drawn = [draw(seed, 61, resident) for seed in range(2 * instances)]
+        show(general_rows(drawn, f"general, 61 nodes, {resident:.0%} resident"))
+    show(worst_rows())
+    show(level_rows(instances, repeats // 4))
+    for trace in options.trace:
+        show(recorded_rows(trace, repeats // 8))
+    missed = [row.what for row in rows if not row.is_met]
+    print(f"{len(missed)} of {len(rows)} rows missed" + "".join(f"\n  {what}" for what in missed))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

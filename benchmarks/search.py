@@ -1,9 +1,11 @@
 """Microseconds of the exact search, beside other solvers on the same closure, in one run.
 
-``python -m benchmarks.search [--trace DIR]...`` prints one table; each row with a limit says whether it
-is met, and the exit status is 1 if one is not. Instances are seeded and of Qwen3-30B-A3B's shape
-(48 layers, 128 experts, top-8); `--trace` adds cycles of position traces, such as the demo's.
-Other solvers get ready arrays and solve *one* cut at the price that the search has to find.
+``python -m benchmarks.search [--trace DIR]...`` prints one table; each row with a limit says
+whether it is met, and the exit status is 1 if one is not. Instances are seeded and of the shape of
+Qwen3-30B-A3B (48 layers, 128 experts, top-8); `--trace` adds cycles of position traces, such as the
+demo's.
+Other solvers build and solve *one* cut, from the same numpy arrays and by array operations
+alone, at the price that the search has to find.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from specfit.core.search import (
     ProbPricer,
     RoutingPricer,
     SearchProblem,
+    SearchResult,
     exact,
     warm_up,
 )
@@ -75,23 +79,12 @@ def affine_rows(instances: int, repeats: int) -> tuple[list[Row], dict[float, fl
     """Time 0/1 coverage of 61 nodes, from numpy arrays to the answer; and the faster peer."""
     rows, budgets = [], {}
     for resident in RESIDENT:
-        drawn = [draw(seed, 61, resident) for seed in range(instances)]
-        pricer = RoutingPricer()
-        ours, fast = [], {name: [] for name in peers.FAST}
-        for instance in drawn:
-            answer = exact(instance.problem())
-            closure = peers.closure_of(instance.problem(), answer.price)
-            extra = answer.price * (answer.cycle_s - root_seconds(instance.problem()))
-            for name, solve in peers.FAST.items():
-                gain = solve(closure)
-                assert abs(gain - (answer.expected_committed - 1.0 - extra)) < 1e-6, name
-            # Interleaved, so that a noisy machine is noisy for all.
-            for _ in range(4):
-                ours.append(seconds_of(lambda: exact(instance.problem_with(pricer)), repeats // 4))
-                for name, solve in peers.FAST.items():
-                    fast[name].append(seconds_of(lambda: solve(closure), max(1, repeats // 16)))
+        ours: list[np.ndarray] = []
+        fast: dict[str, list[np.ndarray]] = {name: [] for name in peers.FAST}
+        for seed in range(instances):
+            time_affine(draw(seed, 61, resident), repeats, ours, fast)
         own = np.concatenate(ours) * 1e3
-        medians = {name: float(np.median(np.concatenate(t))) * 1e3 for name, t in fast.items()}
+        medians = {name: median_ms(times) for name, times in fast.items()}
         faster = min(medians.values())
         budgets[resident] = faster / TIMES_FASTER[resident]
         label = f"affine, 61 nodes, {resident:.0%} resident"
@@ -105,20 +98,44 @@ def affine_rows(instances: int, repeats: int) -> tuple[list[Row], dict[float, fl
     return rows, budgets
 
 
+def time_affine(
+    instance: Instance, repeats: int, ours: list[np.ndarray], fast: dict[str, list[np.ndarray]]
+) -> None:
+    """Add the times of one instance, interleaved so that a noisy machine is noisy for all."""
+    pricer = RoutingPricer()
+    answer = exact(instance.problem())
+    beyond_root_s = answer.cycle_s - root_seconds(instance.problem())
+    gain = answer.expected_committed - 1.0 - answer.price * beyond_root_s
+    for _ in range(4):
+        ours.append(seconds_of(partial(search_anew, instance, pricer), repeats // 4))
+        for name, solve in peers.FAST.items():
+            cut = partial(cut_from_arrays, solve, instance, answer.price)
+            assert abs(cut() - gain) < 1e-6, name
+            fast[name].append(seconds_of(cut, max(1, repeats // 16)))
+
+
+def cut_from_arrays(
+    solve: Callable[[peers.Closure], float], instance: Instance, price: float
+) -> float:
+    """Return a peer's best gain at a price, from the same arrays as the search."""
+    return solve(peers.closure_of(instance, price))
+
+
 def root_seconds(problem: SearchProblem) -> float:
     """Return T of the root alone."""
     return float(problem.draft_s + problem.terms.tau_s[1] + problem.demand.full_s[0])
 
 
 def slow_peer_rows() -> list[Row]:
-    """Time the solvers that are far off, once each."""
+    """Time the other solvers, and the faster ones, on a graph that is ready beforehand."""
     rows = []
     for resident in (0.25, 0.75):
-        problem = draw(0, 61, resident).problem()
-        closure = peers.closure_of(problem, exact(problem).price)
-        for name, solve in peers.SLOW.items():
-            ms = float(np.median(seconds_of(lambda: solve(closure), 3))) * 1e3
-            rows.append(Row(f"{name}, one cut, {resident:.0%} resident", ms, "ms"))
+        instance = draw(0, 61, resident)
+        closure = peers.closure_of(instance, exact(instance.problem()).price)
+        for name, solve in (peers.SLOW | peers.FAST).items():
+            ms = median_ms([seconds_of(partial(solve, closure), 3)])
+            label = f"{name}, one cut of a ready graph, {resident:.0%} resident"
+            rows.append(Row(label, ms, "ms"))
     return rows
 
 
@@ -130,10 +147,7 @@ def growth_rows(repeats: int) -> list[Row]:
         for nodes in (61, 610):
             drawn = [draw(seed, nodes, resident) for seed in range(3)]
             times[nodes] = np.median(
-                [
-                    np.median(seconds_of(lambda: exact(i.problem_with(pricer)), repeats))
-                    for i in drawn
-                ]
+                [np.median(seconds_of(partial(search_anew, i, pricer), repeats)) for i in drawn]
             )
         label = f"affine, 610 nodes, {resident:.0%} resident"
         grown = f"{times[610] / times[61]:.1f} times that of 61 nodes"
@@ -148,10 +162,10 @@ def expected_rows(instances: int, repeats: int, budgets: dict[float, float]) -> 
         pricer, pricing, searching = ProbPricer(), [], []
         for seed in range(instances):
             instance = draw(seed, 61, resident)
-            pricing.append(seconds_of(lambda: instance.problem_with(pricer), repeats))
+            pricing.append(seconds_of(partial(instance.problem_with, pricer), repeats))
             # A search from nothing kept: the shares of the whole tree belong to it.
             problem = instance.problem_with(pricer)
-            searching.append(seconds_of(lambda: exact(fresh(problem)), repeats))
+            searching.append(seconds_of(partial(search_fresh, problem), repeats))
         label = f"expected, 61 nodes, {resident:.0%} resident"
         rows += [
             Row(f"{label}: pricing", median_ms(pricing), "ms", 0.5),
@@ -160,10 +174,20 @@ def expected_rows(instances: int, repeats: int, budgets: dict[float, float]) -> 
     return rows
 
 
-def fresh(problem: SearchProblem) -> SearchProblem:
-    """Return the problem without anything that an earlier search left in its demand."""
+def search_anew(instance: Instance, pricer: RoutingPricer | ProbPricer) -> SearchResult:
+    """Price and search, from numpy arrays to the answer."""
+    return exact(instance.problem_with(pricer))
+
+
+def search_at(instance: Instance, price: float) -> SearchResult:
+    """Price and search at a given price."""
+    return exact(instance.problem(), price=price)
+
+
+def search_fresh(problem: SearchProblem) -> SearchResult:
+    """Search without anything that an earlier search left in the demand."""
     vars(problem.demand).pop("shared_s", None)
-    return problem
+    return exact(problem)
 
 
 def median_ms(times: Sequence[np.ndarray]) -> float:
@@ -178,7 +202,7 @@ def general_rows(instances: Sequence[Instance], label: str) -> list[Row]:
         problem = instance.problem()
         result = exact(problem)
         open_ones += result.status != "optimal"
-        times.append(float(np.median(seconds_of(lambda: exact(problem), 5))) * 1e3)
+        times.append(float(np.median(seconds_of(partial(exact, problem), 5))) * 1e3)
     within = np.mean(np.array(times) <= 5.0) if not open_ones else 0.0
     note = f"median {np.median(times):.2f} ms, worst {max(times):.2f} ms, {open_ones} not proved"
     return [Row(f"{label}: proved within 5 ms", 100.0 * float(within), "%", 95.0, True, note)]
@@ -196,7 +220,7 @@ def worst_rows() -> list[Row]:
     rows = []
     for factor in (0.999, 1.0, 1.001):
         result = exact(star.problem(), price=factor * price)
-        ms = median_ms([seconds_of(lambda: exact(star.problem(), price=factor * price), 20)])
+        ms = median_ms([seconds_of(partial(search_at, star, factor * price), 20)])
         note = f"{result.num_nodes} nodes, {result.num_cuts} cuts"
         rows.append(
             Row(f"worst case, affine, price {factor:g} of tipping", ms, "ms", 10.0, note=note)
@@ -225,13 +249,13 @@ def level_rows(instances: int, repeats: int) -> list[Row]:
         for seed in range(instances):
             instance = draw(seed, 61, 0.5)
             pricer: Any = RoutingPricer() if hard else ProbPricer()
-            once = np.median(seconds_of(lambda: exact(instance.problem_with(pricer)), repeats))
+            once = np.median(seconds_of(partial(search_anew, instance, pricer), repeats))
             search = LevelSearch(pricer)
             by_level = np.median(
-                seconds_of(lambda: search_levels(search, instance, False), repeats)
+                seconds_of(partial(search_levels, search, instance, False), repeats)
             )
             with_stops = np.median(
-                seconds_of(lambda: search_levels(search, instance, True), repeats)
+                seconds_of(partial(search_levels, search, instance, True), repeats)
             )
             ratios.append(by_level / once)
             stops.append((with_stops - by_level) / once)
@@ -268,7 +292,7 @@ def recorded_rows(trace: Path, repeats: int) -> list[Row]:
     for resident in (0.25, 0.75):
         cycles = list(recorded(trace, resident, 40))
         pricer = RoutingPricer()
-        times = [seconds_of(lambda: exact(c.problem_with(pricer)), repeats) for c in cycles]
+        times = [seconds_of(partial(search_anew, c, pricer), repeats) for c in cycles]
         nodes = np.median([len(c.parents) for c in cycles])
         note = f"{len(cycles)} cycles of {nodes:.0f} nodes"
         label = f"recorded ({trace.parent.name}), {resident:.0%} resident"

@@ -1,4 +1,4 @@
-"""Instances for the search benchmark: seeded trees of Qwen3-30B-A3B's shape, and recorded cycles."""
+"""Instances for the search benchmark: seeded, of Qwen3-30B-A3B's shape, and recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specfit.core.cost import CostTerms
 from specfit.core.search import ProbPricer, RoutingPricer, SearchProblem
 
 LAYERS, EXPERTS, PER_TOKEN = 48, 128, 8
-COPY_S = 2e-4  # a 9.4 MB expert over 47 GB/s, or a third of it at 16 GB/s
+COPY_S = 2e-4  # an expert of 9.4 MB at 47 GB/s
 STEPS = (5, 9, 17, 33)  # sizes at which a table of kernel cliffs jumps
 FREE_COPIES = 2
 
@@ -50,7 +50,7 @@ class Instance:
 def draw_tree(
     rng: np.random.Generator, num_nodes: int
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Draw a tree in the manner of EAGLE: four children of each of the eight likeliest nodes a level."""
+    """Draw a tree as EAGLE does: four children of each of the eight likeliest nodes of a level."""
     parents, path_probs, newest = [-1], [1.0], [0]
     while len(parents) < num_nodes:
         drawn = []
@@ -84,7 +84,7 @@ def draw(seed: int, num_nodes: int, resident: float) -> Instance:
 
 
 def with_general_costs(instance: Instance) -> Instance:
-    """Return the instance with kernel cliffs, free copies and copies hidden behind a layer's compute."""
+    """Return the instance with kernel cliffs, free copies, and copies hidden layer by layer."""
     terms = instance.terms
     missing = terms.weight_s > 0
     copy_s = float(terms.weight_s.max(initial=0.0)) or COPY_S

@@ -1,4 +1,4 @@
-"""Other solvers on the same closure at a known price; each is given ready arrays, outside the clock."""
+"""Other solvers on the same closure at a known price, fed by arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.search import SearchProblem
+from benchmarks.search_instances import Instance
 
 
 @dataclass(frozen=True)
@@ -25,18 +25,29 @@ class Closure:
         return float(self.gains[self.gains > 0].sum())
 
 
-def closure_of(problem: SearchProblem, price: float) -> Closure:
-    """State a problem of 0/1 coverage at a price; what the root needs and what is free is left out."""
-    rows = problem.demand.rows() > 0
-    columns = np.flatnonzero(rows[1:].any(axis=0) & (problem.demand.weight_s > 0))
-    nodes, needed = np.nonzero(rows[1:][:, columns])
-    n = len(problem) - 1
-    gains = problem.path_probs[1:] - price * problem.terms.node_s
-    inner = np.flatnonzero(problem.parents[1:] > 0)
+def closure_of(instance: Instance, price: float) -> Closure:
+    """State an instance of 0/1 coverage at a price, from its arrays and by array operations alone.
+
+    Vertices are the nodes below the root and the experts; a node needs its parent and every expert
+    that it is routed to. Experts that cost nothing or that the root needs are left out.
+    """
+    routing, terms = instance.routing, instance.terms
+    layers, experts = terms.weight_s.shape
+    flat = routing.astype(np.int64) + (np.arange(layers) * experts)[:, None]
+    costs = terms.weight_s.reshape(-1).copy()
+    costs[flat[0].reshape(-1)] = 0.0
+    needed = flat[1:].reshape(len(routing) - 1, -1)
+    nodes, places = np.nonzero(costs[needed] > 0.0)
+    ids = needed[nodes, places]
+    is_used = np.zeros(len(costs), bool)
+    is_used[ids] = True
+    column = np.cumsum(is_used) - 1
+    n = len(routing) - 1
+    inner = np.flatnonzero(instance.parents[1:] > 0)
     return Closure(
-        np.concatenate([gains, -price * problem.demand.weight_s[columns]]),
+        np.concatenate([instance.path_probs[1:] - price * terms.node_s, -price * costs[is_used]]),
         np.concatenate([inner, nodes]),
-        np.concatenate([problem.parents[1:][inner] - 1, n + needed]),
+        np.concatenate([instance.parents[1:][inner] - 1, n + column[ids]]),
     )
 
 

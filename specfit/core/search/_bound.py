@@ -33,7 +33,7 @@ SLACK = 2e-14
 """Gains below this part of the expected committed tokens count as rounding."""
 
 TOUCHES = 2
-"""Times that the minorants are moved in one subproblem: to the best selection, then the bound's."""
+"""Times that the minorants are moved to the best selection of the bound, in one subproblem."""
 
 
 class Tree(NamedTuple):
@@ -52,15 +52,12 @@ class Best(NamedTuple):
 
     mask: Any  # bool[N]
     values: Any  # float64[5]
-    compute: Any  # float64[L], its layer loads; see `_terms`
-    copies: Any  # float64[L]
 
 
 class Scratch(NamedTuple):
     """Memory that every subproblem uses again."""
 
     fixed_load: Any  # float64[C], of the nodes in
-    first_load: Any  # float64[C], of these and the open ones that pay first
     open_load: Any  # float64[C], of the nodes in and open
     unit: Any  # float64[C]
     lanes: Any  # float64[LANES]
@@ -80,8 +77,7 @@ class Scratch(NamedTuple):
 @kernel
 def new_scratch(num_nodes: int, limit: int, num_columns: int, num_layers: int) -> Scratch:
     return Scratch(
-        np.empty(num_columns), np.empty(num_columns), np.empty(num_columns),
-        np.empty(num_columns), np.empty(LANES),
+        np.empty(num_columns), np.empty(num_columns), np.empty(num_columns), np.empty(LANES),
         np.empty(num_nodes), np.empty(num_nodes), np.empty(num_nodes), np.empty(num_nodes),
         np.empty((num_nodes + 1, limit + 1)), np.empty(num_nodes, np.bool_),
         np.empty(num_layers), np.empty(num_layers), np.empty(num_layers), np.empty(num_layers),
@@ -95,17 +91,10 @@ def adopt(tree: Tree, terms: Terms, best: Best, price: float, scratch: Scratch) 
     tokens, seconds = measure(
         terms, tree.profits, scratch.chosen, scratch.unit, scratch.compute, scratch.copies
     )
-    _keep(best, scratch, tokens, seconds)
+    best.mask[:] = scratch.chosen
+    best.values[TOKENS], best.values[SECONDS] = tokens, seconds
     best.values[LAMBDA] = tokens / seconds if tree.is_ratio else price
     best.values[BAR] = 0.0 if tree.is_ratio else tokens - price * seconds
-
-
-@kernel
-def _keep(best: Best, scratch: Scratch, tokens: float, seconds: float) -> None:
-    best.mask[:] = scratch.chosen
-    best.compute[:] = scratch.compute
-    best.copies[:] = scratch.copies
-    best.values[TOKENS], best.values[SECONDS] = tokens, seconds
 
 
 @kernel
@@ -123,7 +112,8 @@ def offer(tree: Tree, terms: Terms, best: Best, scratch: Scratch) -> bool:
     ties_smaller = gain >= values[BAR] - slack and scratch.chosen.sum() < best.mask.sum()
     if not (gain > values[BAR] + slack or ties_smaller):
         return False
-    _keep(best, scratch, tokens, seconds)
+    best.mask[:] = scratch.chosen
+    values[TOKENS], values[SECONDS] = tokens, seconds
     if tree.is_ratio:
         values[LAMBDA] = tokens / seconds
     else:
@@ -147,16 +137,15 @@ def bound_of(tree: Tree, terms: Terms, best: Best, state: Any, scratch: Scratch)
         changed = False
         layer_loads(terms, scratch.open_load, scratch.compute, scratch.most)
         layer_loads(terms, scratch.fixed_load, scratch.compute, scratch.fewest)
-        scratch.compute[:] = best.compute
-        scratch.copies[:] = best.copies
-        size = best.mask.sum()
+        scratch.copies[:] = scratch.fewest
+        size = max(1, np.sum(state == IN))
         part = 1.0
         for touch in range(TOUCHES):
             move_minorant(
                 terms, scratch.minorant, part, size, scratch.compute, scratch.copies,
                 scratch.fewest, scratch.most,
             )  # fmt: skip
-            constant = _charge(terms, best, state, touch > 0, scratch)
+            constant = _charge(terms, state, scratch)
             gain, size = _best_size(tree, terms, best, state, constant, scratch)
             bound = min(bound, gain)
             if bound <= bar_of(best):
@@ -188,51 +177,29 @@ def _load(terms: Terms, state: Any, scratch: Scratch) -> None:
 
 
 @kernel
-def _charge(terms: Terms, best: Best, state: Any, best_first: bool, scratch: Scratch) -> float:
-    """Write what the minorant charges each open node; return what it charges the nodes in.
-
-    The open nodes share what the nodes in leave: all alike, or those of the best selection first.
-    """
-    fixed_load, first_load = scratch.fixed_load, scratch.first_load
-    first_load[:] = fixed_load
-    if best_first:
-        for v in range(state.size):
-            if state[v] == OPEN and best.mask[v]:
-                add_row(terms.rows, v, first_load, 1.0)
-        _share(terms, scratch, fixed_load, first_load)
-        for v in range(state.size):
-            if state[v] == OPEN and best.mask[v]:
-                scratch.seconds[v] = charge(terms.rows, v, scratch.unit, scratch.lanes)
-    _share(terms, scratch, first_load, scratch.open_load)
-    for v in range(state.size):
-        if state[v] != OPEN:
-            scratch.seconds[v] = 0.0
-        elif not (best_first and best.mask[v]):
-            scratch.seconds[v] = charge(terms.rows, v, scratch.unit, scratch.lanes)
+def _charge(terms: Terms, state: Any, scratch: Scratch) -> float:
+    """Write what the minorant charges each open node; return what it charges the nodes in."""
+    minorant = scratch.minorant
     constant = terms.draft_s
-    for layer in range(scratch.minorant.start.size):
-        constant += scratch.minorant.start[layer]
-    for c in range(fixed_load.size):
-        constant += _weight(terms, scratch.minorant, c) * min(1.0, fixed_load[c])
+    for layer in range(minorant.start.size):
+        constant += minorant.start[layer]
+    for c in range(scratch.unit.size):
+        layer = terms.layer_of[c]
+        weight_s = (
+            minorant.compute_part[layer] * terms.rows.weight_s[c]
+            + minorant.slope[layer] * terms.units[c]
+        )
+        fixed = min(1.0, scratch.fixed_load[c])
+        constant += weight_s * fixed
+        others = scratch.open_load[c] - scratch.fixed_load[c]
+        room = 1.0 - fixed
+        scratch.unit[c] = weight_s if others <= room else weight_s * room / others
+    for v in range(state.size):
+        if state[v] == OPEN:
+            scratch.seconds[v] = charge(terms.rows, v, scratch.unit, scratch.lanes)
+        else:
+            scratch.seconds[v] = 0.0
     return constant
-
-
-@kernel
-def _weight(terms: Terms, minorant: Minorant, column: int) -> float:
-    """Return the seconds that the minorant puts on the use of a column."""
-    layer = terms.layer_of[column]
-    compute_s = minorant.compute_part[layer] * terms.rows.weight_s[column]
-    return float(compute_s + minorant.slope[layer] * terms.units[column])
-
-
-@kernel
-def _share(terms: Terms, scratch: Scratch, before: Any, after: Any) -> None:
-    """Write what a unit of each column is charged to those who raise its load so, float64[C]."""
-    for c in range(before.size):
-        weight_s = _weight(terms, scratch.minorant, c)
-        room = max(0.0, 1.0 - before[c])
-        more = after[c] - before[c]
-        scratch.unit[c] = weight_s if more <= room else weight_s * room / more
 
 
 @kernel

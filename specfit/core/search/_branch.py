@@ -57,9 +57,8 @@ def search_general(
     terms = Terms(
         draft_s, tau_s, Rows(indptr, cols, vals, weight_s), units, layer_of, layer_s, overlap
     )
-    num_layers = layer_s.shape[0]
-    best = Best(mask, values, np.empty(num_layers), np.empty(num_layers))
-    scratch = new_scratch(parents.size, limit, weight_s.size, num_layers)
+    best = Best(mask, values)
+    scratch = new_scratch(parents.size, limit, weight_s.size, layer_s.shape[0])
     scratch.chosen[:] = False
     scratch.chosen[0] = True
     adopt(tree, terms, best, price, scratch)

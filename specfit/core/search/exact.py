@@ -61,12 +61,18 @@ def exact(
     [True, True, False]
     """
     check_price(price)
+    return search_from(problem, np.zeros(len(problem), bool), price, max_expansions)
+
+
+def search_from(
+    problem: SearchProblem, start: NDArray[np.bool_], price: Price, max_expansions: int = 20_000
+) -> SearchResult:
+    """See `exact`; a good selection to `start` from, or an empty mask, changes the time only."""
     check_takes_time(problem, price)
     if problem.terms.copies is None:
         is_line, fixed_s, node_s = _checks.line(problem.tau_s)
         if is_line:
-            hint = np.zeros(len(problem), bool)
-            result = search_line(problem, price, fixed_s + problem.draft_s, node_s, hint)
+            result = search_line(problem, price, fixed_s + problem.draft_s, node_s, start)
             if result.num_nodes <= problem.node_limit:
                 return result
         if not _rows.any_binds(problem.demand.totals):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.cost import CostTerms
-from specfit.core.search.exact import exact
+from specfit.core.search.exact import search_from
 from specfit.core.search.pricing import ProbPricer, RoutingPricer
 from specfit.core.search.problem import Price, SearchProblem, SearchResult, check_price
 from specfit.core.search.stop import StopDecision, should_draft
@@ -39,6 +39,7 @@ class LevelSearch:
         self._max_nodes = max_nodes
         self._levels = -1
         self._best: SearchResult | None = None
+        self._last = np.zeros(0, bool)
         self.pricer.start(terms.weight_s, None if terms.copies is None else terms.is_priced)
 
     def add_level(
@@ -66,9 +67,15 @@ class LevelSearch:
         return self._problem
 
     def best(self) -> SearchResult:
-        """Return the best selection of the tree so far."""
+        """Return the best selection of the tree so far.
+
+        The search starts from the last level's selection, priced at the new depth.
+        """
         if self._best is None:
-            self._best = exact(self._problem, price=self.price)
+            start = np.zeros(len(self._problem), bool)
+            start[: len(self._last)] = self._last
+            self._best = search_from(self._problem, start, self.price)
+            self._last = self._best.mask
         return self._best
 
     def should_draft(

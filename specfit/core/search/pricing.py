@@ -14,6 +14,7 @@ from specfit.core.search.demand import Demand
 _NO_INDPTR = np.zeros(0, np.int64)
 _NO_COLS = np.zeros(0, np.int32)
 _FIRST_CAPACITY = 64
+_UNPRICED = np.int32(2)  # a column that is not priced is -2, one not seen yet -1
 
 
 class ProbPricer:
@@ -119,23 +120,26 @@ class ProbPricer:
             self._allocate(max(count, 2 * len(self._values)))
 
     def _allocate(self, capacity: int) -> None:
-        kept = self._num_nodes
-        for name, dtype in (("_survival", np.float32), ("_values", np.float32)):
-            grown = np.zeros((capacity, len(self._weight_s)), dtype)
-            if kept:
-                grown[:kept] = getattr(self, name)[:kept]
-            setattr(self, name, grown)
-        self._full_s = np.concatenate([self._full_s[:kept], np.zeros(capacity - kept)])
-        self._factors = np.concatenate(
-            [self._factors[:kept], np.zeros(capacity - kept, np.float32)]
-        )
+        kept, width = self._num_nodes, len(self._weight_s)
+        self._survival = _grown(self._survival[:kept].reshape(kept, width), capacity)
+        self._values = _grown(self._values[:kept].reshape(kept, width), capacity)
+        self._full_s = _grown(self._full_s[:kept], capacity)
+        self._factors = _grown(self._factors[:kept], capacity)
 
 
 class RoutingPricer:
     """Prices *hard* predicted sets: each node needs exactly the experts it lists.
 
-    For oracles, tests and the rule of the paper; a repeated expert counts once.
+    For oracles, tests and the rule of the paper; a repeated expert counts once. One object serves
+    many cycles and keeps its memory.
     """
+
+    def __init__(self) -> None:
+        self._covered = np.zeros((0, 0), np.uint64)
+        self._indptr = np.zeros(1, np.int64)
+        self._full_s = np.zeros(0)
+        self._cols = np.zeros(1, np.int32)
+        self._ones = np.ones(1, np.float32)
 
     def start(
         self, weight_s: NDArray[np.float64], is_priced: NDArray[np.bool_] | None = None
@@ -145,15 +149,13 @@ class RoutingPricer:
         self._expert_s = np.array(weight_s, np.float64).reshape(-1)
         num_experts = len(self._expert_s)
         priced = self._expert_s > 0 if is_priced is None else is_priced.reshape(-1)
-        self._column_of = np.where(priced, -1, -2).astype(np.int32)
-        self._expert_of = np.zeros(num_experts, np.int64)
+        self._column_of = priced.astype(np.int32) - _UNPRICED
+        self._expert_of = np.empty(num_experts, np.int64)
         self._totals = np.zeros(num_experts)
-        self._num_columns = 0
-        self._num_nodes = 0
-        self._covered = np.zeros((0, (num_experts + 63) // 64), np.uint64)
-        self._indptr = np.zeros(1, np.int64)
-        self._cols = np.zeros(0, np.int32)
-        self._full_s = np.zeros(0)
+        self._num_columns = self._num_nodes = 0
+        num_words = (num_experts + 63) // 64
+        if self._covered.shape[1] != num_words:
+            self._covered = np.empty((len(self._covered), num_words), np.uint64)
 
     def extend(
         self,
@@ -185,7 +187,7 @@ class RoutingPricer:
         if found < 0:
             where = [int(i) for i in np.unravel_index(-1 - found, routing.shape)]
             raise InvalidInputError(
-                f"routing{where} = {routing.reshape(-1)[-1 - found]}, "
+                f"routing{where} = {routing[tuple(where)]}, "
                 f"but expert ids are 0 to {self._shape[1] - 1}."
             )
         self._num_columns, self._num_nodes = found, count
@@ -194,26 +196,37 @@ class RoutingPricer:
         """Return the demand of all nodes so far."""
         n, c = self._num_nodes, self._num_columns
         experts = self._expert_of[:c]
-        entries = int(self._indptr[n])
+        entries = max(1, int(self._indptr[n]))
         return Demand(
-            self._shape, experts, self._expert_s[experts], np.ones(n, np.float32),
-            self._indptr[: n + 1], self._cols[: max(entries, 1)],
-            np.ones(max(entries, 1), np.float32), self._full_s[:n], self._totals[:c],
+            self._shape, experts, self._expert_s[experts], self._ones[:n],
+            self._indptr[: n + 1], self._cols[:entries], self._ones[:entries], self._full_s[:n],
+            self._totals[:c],
         )  # fmt: skip
 
     def _reserve(self, count: int, entries: int) -> None:
-        grow = count - len(self._covered)
-        if grow > 0:
-            blank = np.zeros((grow, self._covered.shape[1]), np.uint64)
-            self._covered = np.concatenate([self._covered, blank])
-            self._indptr = np.concatenate([self._indptr, np.zeros(grow, np.int64)])
-            self._full_s = np.concatenate([self._full_s, np.zeros(grow)])
-        if entries > len(self._cols):
-            self._cols = np.concatenate([self._cols, np.zeros(entries - len(self._cols), np.int32)])
+        """Make room for `count` nodes and `entries` entries in all; what is there stays."""
+        if count > len(self._full_s):
+            size = max(count, 2 * len(self._full_s), _FIRST_CAPACITY)
+            self._covered = _grown(self._covered, size)
+            self._full_s = _grown(self._full_s, size)
+            self._indptr = _grown(self._indptr, size + 1)
+        if max(count, entries) > len(self._cols):
+            size = max(count, entries, 2 * len(self._cols))
+            self._cols = _grown(self._cols, size)
+            self._ones = np.ones(size, np.float32)
+
+
+def _grown(array: NDArray[Any], length: int) -> NDArray[Any]:
+    """Return an array of `length` rows that starts with the rows of `array`."""
+    longer = np.zeros((length, *array.shape[1:]), array.dtype)
+    longer[: len(array)] = array
+    return longer
 
 
 def _narrow(routing: NDArray[np.integer[Any]]) -> NDArray[np.int16]:
     """Return expert ids as the kernels take them; an id that int16 cannot hold becomes -1."""
     if routing.dtype != np.int16:
         routing = np.where(routing == routing.astype(np.int16), routing, -1)
+    elif routing.flags.c_contiguous and routing.flags.writeable:
+        return np.asarray(routing, np.int16)
     return np.array(routing, np.int16)

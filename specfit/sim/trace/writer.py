@@ -6,7 +6,7 @@ A recording that is killed loses at most the open part.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,7 +32,7 @@ class TraceWriter:
     """Writes one trace; a context manager.
 
     Rows are added prompt by prompt: `add` for each cycle or position, then `end_prompt`. Make it
-    with `create`. Where the ``with`` block is left by an error, the published parts stay and the
+    with `create`. Where the ``with`` block is left by an error, the finished prompts stay and the
     trace is left marked as unfinished.
     """
 
@@ -125,6 +125,8 @@ class TraceWriter:
     ) -> None:
         if kind is None:
             self.close()
+        elif not isinstance(error, TraceWriteError):
+            self._keep_finished_prompts()
         elif self._file is not None:
             self._abandon(self._file)
 
@@ -157,6 +159,15 @@ class TraceWriter:
         self._open_bytes = self._flushed_rows = 0
         self._prompts = []
 
+    def _keep_finished_prompts(self) -> None:
+        """Publish the prompts that came to their end; the trace stays marked as unfinished."""
+        self.abandon_prompt()
+        if self._prompts:
+            with suppress(TraceWriteError):  # the error that ends the recording is on its way
+                self._publish()
+        elif self._file is not None:
+            self._abandon(self._file)
+
     def _abandon(self, file: pq.ParquetWriter) -> None:
         """Close the open file, which stays under its open name, as after a kill."""
         try:
@@ -169,8 +180,7 @@ def _parquet(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         path,
         schema,
-        compression="zstd",
-        compression_level=1,
+        compression="lz4",
         use_dictionary=False,
         write_statistics=False,
         write_page_checksum=True,

@@ -229,7 +229,9 @@ def _check_text(result: DecodeResult, expected: tuple[int, ...], policy: str, ca
 def _requests(
     backend: TorchBackend, prompts: Path, num_tokens: int, most: int
 ) -> tuple[Request, ...]:
-    texts = [prompt.text for prompt in read_prompts(prompts)][:most]
+    """Take `most` prompts, evenly over the file, so that every kind of text is among them."""
+    every = [prompt.text for prompt in read_prompts(prompts)]
+    texts = [every[i * len(every) // most] for i in range(min(most, len(every)))]
     return tuple(
         Request(
             prompt=tuple(backend.tokenizer(text)["input_ids"]),

@@ -28,11 +28,11 @@ def block(report: dict[str, Any]) -> str:
     caches = list(dict.fromkeys(row["cache"] for row in report["rows"]))
     lines = [
         f"Measured {report['date']} on {report['machine']}, with an *emulated* link: copies cost,",
-        "relative to compute, what they do for Qwen3-30B-A3B on PCIe 4 x16. Model: the bundled one,",
-        f"float32, greedy, {report['num_prompts']} held-out prompts of {report['new_tokens']} new tokens.",
-        f"Command: `{report['command']}`.",
-        "Speed-up over plain decoding with the same cache, with 95 % interval; every text is the",
-        "stock model's own. *Ceiling* is simulated: perfect drafting that takes no time.",
+        "relative to compute, what they do for Qwen3-30B-A3B on PCIe 4 x16. The bundled model in",
+        f"float32, greedy, {report['num_prompts']} held-out prompts of {report['new_tokens']} tokens,",
+        f"`{report['command']}`. Speed-up over plain decoding with the same cache, with its 95 %",
+        "interval; every text is the stock model's own. *Ceiling* is simulated: perfect drafting that",
+        "takes no time.",
         "",
         "| cache | plain, tokens/s | EAGLE-3 default | EAGLE-3 tuned | **specfit** | ceiling |",
         "|---|---|---|---|---|---|",

@@ -51,6 +51,29 @@ def fill_ancestors(parents: Any, mask: Any) -> None:
 
 
 @kernel
+def fill_frontier(depths: Any, path_probs: Any, best: Any) -> int:
+    """Fill `best`, intp[k], with the likeliest of the deepest nodes and return how many there are.
+
+    In descending order of path probability; of equally probable nodes the lower index comes first.
+    """
+    deepest = depths.max()
+    count = 0
+    for node in range(depths.size):
+        if depths[node] != deepest:
+            continue
+        place = count
+        while place > 0 and path_probs[node] > path_probs[best[place - 1]]:
+            place -= 1
+        if place == best.size:
+            continue
+        count = min(count + 1, best.size)
+        for i in range(count - 1, place, -1):
+            best[i] = best[i - 1]
+        best[place] = node
+    return count
+
+
+@kernel
 def first_table_fault(table: Any) -> int:
     """Return the first index whose seconds are not finite or fall, or -1; float64[M], M >= 1."""
     for i in range(len(table)):

@@ -12,7 +12,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core._kernels import fill_ancestors, fill_depths, fill_products, first_fault
+from specfit.core._kernels import (
+    fill_ancestors,
+    fill_depths,
+    fill_frontier,
+    fill_products,
+    first_fault,
+)
 from specfit.core.errors import InvalidPlanError, InvalidTreeError
 
 _Array = TypeVar("_Array", bound="NDArray[Any]")
@@ -220,9 +226,9 @@ def frontier(tree: DraftTree, top_k: int) -> NDArray[np.intp]:
 
     The best are those of the highest path probability; of equally probable ones, the lower index.
     """
-    newest = np.flatnonzero(tree.depths == tree.num_levels)
-    order = np.argsort(-tree.path_probs[newest], kind="stable")
-    return np.sort(newest[order[:top_k]])
+    best = np.empty(top_k, np.intp)
+    count = fill_frontier(tree.depths, tree.path_probs, best)
+    return np.sort(best[:count])
 
 
 def path_products(

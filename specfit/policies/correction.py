@@ -7,10 +7,12 @@ among the experts, than the average. What each cycle shows of the error corrects
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._jit import kernel
 from specfit.core.cost import CostTerms
 from specfit.core.experts import Residency
 from specfit.core.policy import Outcome
@@ -21,6 +23,18 @@ LARGEST_SHIFT = 3.0
 
 PRIOR_MISSES = 40.0
 """Misses that must have been seen before the correction of misses trusts the text half-way."""
+
+
+@kernel
+def _shift_siblings(parents: Any, probs: Any, factor: float, corrected: Any) -> None:
+    """Multiply the odds of each group of siblings by `factor`; float64[N] in and out."""
+    mass = np.zeros(parents.size)
+    for node in range(1, parents.size):
+        mass[parents[node]] += probs[node]
+    corrected[0] = probs[0]
+    for node in range(1, parents.size):
+        found = min(mass[parents[node]], 1.0)
+        corrected[node] = probs[node] * factor / (1.0 - found + found * factor)
 
 
 class AcceptanceCorrection:
@@ -50,11 +64,8 @@ class AcceptanceCorrection:
         """Return corrected acceptance probabilities, float64[N]; 1 at the root."""
         if self.shift == 0.0 or len(tree) == 1:
             return accept_probs
-        parents = tree.parents[1:]
-        mass = np.minimum(np.bincount(parents, accept_probs[1:], len(tree)), 1.0)
-        scale = self.shifted(mass) / np.maximum(mass, 1e-12)
-        corrected = accept_probs.copy()
-        corrected[1:] *= scale[parents]
+        corrected = np.empty(len(tree))
+        _shift_siblings(tree.parents, accept_probs, float(np.exp(self.shift)), corrected)
         return corrected
 
     def observe(self, outcome: Outcome) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specfit.core.policy import Cycle, Outcome, Policy, register_policy
 from specfit.core.search import LevelSearch, ProbPricer, SearchResult
@@ -53,6 +54,7 @@ class SpecFit(Policy):
     miss_memory: float = 0.95
     _search: LevelSearch = field(init=False, repr=False, compare=False)
     _searched: int = field(default=0, init=False, repr=False, compare=False)
+    _growth: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _pause: int = field(default=0, init=False, repr=False, compare=False)
     _wait: int = field(default=0, init=False, repr=False, compare=False)
     _acceptance: AcceptanceCorrection = field(init=False, repr=False, compare=False)
@@ -67,6 +69,9 @@ class SpecFit(Policy):
         terms = self._misses.correct(cycle.terms, cycle.residency)
         self._search.start(terms, max_nodes=self.max_nodes)
         self._searched = 0
+        steps = range(1, self.depth + 1)
+        growth = np.array([cycle.acceptance.continuation(d, self.top_k) for d in steps])
+        self._growth = self._acceptance.shifted(growth)
         if self._wait > 0:
             self._wait -= 1
             return DraftPlan.plain()
@@ -116,9 +121,7 @@ class SpecFit(Policy):
 
     def _can_grow(self, cycle: Cycle, levels_left: int) -> bool:
         self._add(cycle)
-        steps = range(cycle.levels + 1, cycle.levels + levels_left + 1)
-        growth = np.array([cycle.acceptance.continuation(d, self.top_k) for d in steps])
-        growth = self._acceptance.shifted(growth)
+        growth = self._growth[cycle.levels : cycle.levels + levels_left]
         expandable = np.zeros(len(cycle.tree), bool)
         expandable[frontier(cycle.tree, self.top_k)] = True
         return self._search.should_draft(growth, expandable).draft

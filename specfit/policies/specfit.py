@@ -52,6 +52,7 @@ class SpecFit(Policy):
     longest_pause: int = 16
     acceptance_step: float = 0.3
     miss_memory: float = 0.95
+    _pricer: ProbPricer = field(init=False, repr=False, compare=False)
     _search: LevelSearch = field(init=False, repr=False, compare=False)
     _searched: int = field(default=0, init=False, repr=False, compare=False)
     _growth: NDArray[np.float64] = field(init=False, repr=False, compare=False)
@@ -61,7 +62,8 @@ class SpecFit(Policy):
     _misses: MissCorrection = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._search = LevelSearch(ProbPricer(self.discount))
+        self._pricer = ProbPricer(self.discount)
+        self._search = LevelSearch(self._pricer)
         self.reset()
 
     def plan(self, cycle: Cycle) -> DraftPlan:
@@ -113,7 +115,7 @@ class SpecFit(Policy):
         known, self._searched = self._searched, len(cycle.tree)
         if known == self._searched:
             return
-        is_free = self._search.pricer.is_free
+        is_free = self._pricer.is_free
         probs = None if is_free else cycle.expert_probs.probs[known:]
         accept_probs = self._acceptance.correct(cycle.tree, cycle.accept_probs)
         path_probs = path_products(cycle.tree.parents, accept_probs)
@@ -131,7 +133,7 @@ class SpecFit(Policy):
         problem = self._search.problem
         terms = problem.terms
         cycle_s = float(problem.draft_s + terms.tau_s[best.num_nodes])
-        if self._search.pricer.is_free:
+        if self._pricer.is_free:
             return Prediction(best.expected_committed, 0.0, cycle_s)
         activation = problem.demand.activation(best.mask)
         misses = self._misses.scale * float(activation[~cycle.residency.mask].sum())

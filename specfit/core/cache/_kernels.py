@@ -81,6 +81,9 @@ def take_smallest(keys: Any, candidates: Any, chosen: Any) -> None:
 
     ``keys`` is int64[E]; `candidates` is ascending and at least as long as `chosen`.
     """
+    if chosen.size == candidates.size:
+        chosen[:] = candidates
+        return
     count = 0
     for candidate in candidates:
         if count == chosen.size and keys[candidate] >= keys[chosen[count - 1]]:
@@ -121,15 +124,17 @@ def serve_pass(
     ``loaded`` itself. Equal to `ExpertCache.waves` layer by layer.
     """
     experts = np.empty(needed.shape[1], np.int64)
+    scratch = np.empty((5, needed.shape[1]), np.int64)
+    taken = np.empty(capacity, np.bool_)
     for layer in range(needed.shape[0]):
         num_hits, num_experts = _hits_first(slots[layer], needed[layer], experts)
         start, stop = 0, min(num_experts, capacity)
+        experts[:stop].sort()
         while start < num_experts:
-            wave = experts[start:stop].copy()
-            wave.sort()
+            wave = experts[start:stop]
             num_requests += 1
             counts[2, layer] += _serve_wave(
-                slots[layer], keys[layer], loaded[layer], wave, capacity, num_requests
+                slots[layer], keys[layer], loaded[layer], wave, num_requests, scratch, taken
             )
             for expert in wave:
                 last_used[layer, expert] = num_requests
@@ -157,23 +162,23 @@ def _hits_first(slots: Any, needed: Any, experts: Any) -> tuple[int, int]:
 
 @kernel
 def _serve_wave(
-    slots: Any, keys: Any, loaded: Any, experts: Any, capacity: int, request: int
+    slots: Any, keys: Any, loaded: Any, experts: Any, request: int, scratch: Any, taken: Any
 ) -> int:
-    """Make the experts of one wave resident; return how many left."""
-    hits = np.empty(experts.size, np.int64)
-    hit_slots = np.empty(experts.size, np.int64)
-    loads = np.empty(experts.size, np.int64)
+    """Make the experts of one wave resident; return how many left.
+
+    ``scratch`` is int64[5, E], ``taken`` bool[capacity].
+    """
+    hits, hit_slots, loads, candidates, chosen = scratch
     num_hits = split(slots, experts, hits, hit_slots, loads)
     num_loads = experts.size - num_hits
     if num_loads == 0:
         return 0
-    candidates = np.empty(slots.size, np.int64)
     num_candidates, num_resident = find_candidates(slots, experts, candidates)
-    victims = np.empty(max(0, num_resident + num_loads - capacity), np.int64)
+    victims = chosen[: max(0, num_resident + num_loads - taken.size)]
     if victims.size:
         take_smallest(keys, candidates[:num_candidates], victims)
-    taken = np.zeros(capacity, np.bool_)
+    taken[:] = False
     place(slots, hits[:num_hits], loads[:num_loads], victims, taken, hit_slots)
     for expert in loads[:num_loads]:
         loaded[expert] = request
-    return victims.size
+    return int(victims.size)

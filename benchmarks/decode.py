@@ -303,7 +303,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=10, help="times that every prompt is decoded")
     parser.add_argument("--default-runs", type=int, default=2, help="of the untuned EAGLE-3 tree")
     parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
-    parser.add_argument("--num-prompts", type=int, default=12)
+    parser.add_argument("--num-prompts", type=int, default=8)
     parser.add_argument("--prompts", type=Path, default=DATA / "prompts" / "heldout.jsonl")
     parser.add_argument("--caches", nargs="+", default=list(CACHES))
     parser.add_argument("--threads", type=int, default=1, help="of torch")

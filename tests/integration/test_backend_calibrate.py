@@ -66,6 +66,7 @@ def test_a_backend_is_calibrated_and_left_as_it_was() -> None:
         assert backend.device.link is None
     assert profile.kind == "measured"
     assert "held-out passes: median" in profile.provenance
+    assert "% of a core" in profile.provenance
     assert profile.verify_fixed_s + profile.verify_node_s + profile.resident_expert_s > 0
     assert profile.first_level_s > 0
     assert profile.level_s > 0

@@ -82,15 +82,16 @@ def _condition(probs: Any, before: Any, factor: Any, after: Any, row: Any, total
 
 @kernel
 def price_routing(
-    routing: Any,  # integer[n, L, K]
+    routing: Any,  # int16[n, L, K]
     parents: Any,  # int32[>= first+n]
     first: int,
     expert_s: Any,  # float64[L*E], weight by flat id
     num_experts: int,
-    column_of: Any,  # int32[L*E], -1 where no node needed it yet, -2 where it costs nothing
+    is_free: Any,  # uint8[L*E], 1 where an expert is not priced
+    column_of: Any,  # int32[L*E], -1 where no node needed it yet
     expert_of: Any,  # int64[L*E], the inverse, filled up to num_columns
     num_columns: int,
-    covered: Any,  # uint64[capacity, words], experts of the path to each node
+    covered: Any,  # uint8[capacity, L*E], 1 where an expert is free or the path to a node needs it
     indptr: Any,  # int64[capacity+1]
     cols: Any,  # int32[enough]
     full_s: Any,  # float64[capacity]
@@ -100,38 +101,53 @@ def price_routing(
 
     Returns the number of columns so far, or ``-1 - i`` when flat entry i is no expert id.
     """
-    num_layers, per_token = routing.shape[1], routing.shape[2]
+    per_node = routing.shape[1] * routing.shape[2]
+    ids = routing.reshape(-1)
+    fresh = np.empty(per_node + 1, np.uint64)
     for i in range(routing.shape[0]):
         node = first + i
-        path = covered[node]
-        if node == 0:
-            path[:] = np.uint64(0)
-        else:
-            path[:] = covered[parents[node]]
+        before = is_free if node == 0 else covered[parents[node]]
+        entries = ids[i * per_node : (i + 1) * per_node]
+        count = _cover(entries, routing.shape[2], num_experts, before, covered[node], fresh)
+        if count < 0:
+            return count - i * per_node
         end = indptr[node]
         seconds = 0.0
-        for layer in range(num_layers):
-            for k in range(per_token):
-                index = int(routing[i, layer, k])
-                if index < 0 or index >= num_experts:
-                    return -1 - ((i * num_layers + layer) * per_token + k)
-                expert = layer * num_experts + index
-                column = column_of[expert]
-                if column == -2:
-                    continue
-                bit = np.uint64(1) << np.uint64(expert & 63)
-                if path[expert >> 6] & bit:
-                    continue
-                path[expert >> 6] |= bit
-                if column < 0:
-                    column = num_columns
-                    column_of[expert] = column
-                    expert_of[column] = expert
-                    num_columns += 1
-                cols[end] = column
-                totals[column] += 1.0
-                seconds += expert_s[expert]
-                end += 1
-        indptr[node + 1] = end
+        for j in range(count):
+            expert = fresh[j]
+            column = column_of[expert]
+            if column < 0:
+                column = num_columns
+                column_of[expert] = column
+                expert_of[column] = expert
+                num_columns += 1
+            cols[end + j] = column
+            totals[column] += 1.0
+            seconds += expert_s[expert]
+        indptr[node + 1] = end + count
         full_s[node] = seconds
     return num_columns
+
+
+@kernel
+def _cover(ids: Any, per_token: int, num_experts: int, before: Any, after: Any, fresh: Any) -> int:
+    """List in `fresh` the flat ids of one node's experts that are not covered before it.
+
+    No branch depends on what is covered: that is a coin toss, which a processor guesses badly.
+    Returns how many, or ``-1 - i`` when entry i is no expert id.
+    """
+    for c in range(before.size):
+        after[c] = before[c]
+    count = np.uint64(0)
+    entry = 0
+    for layer in range(ids.size // per_token):
+        offset = np.uint64(layer * num_experts)
+        for _ in range(per_token):
+            if ids[entry] < 0 or ids[entry] >= num_experts:
+                return -1 - entry
+            expert = offset + np.uint64(ids[entry])
+            fresh[count] = expert
+            count += np.uint64(np.uint8(1) - after[expert])
+            after[expert] = np.uint8(1)
+            entry += 1
+    return np.int64(count)

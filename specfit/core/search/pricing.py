@@ -14,7 +14,6 @@ from specfit.core.search.demand import Demand
 _NO_INDPTR = np.zeros(0, np.int64)
 _NO_COLS = np.zeros(0, np.int32)
 _FIRST_CAPACITY = 64
-_UNPRICED = np.int32(2)  # a column that is not priced is -2, one not seen yet -1
 
 
 class ProbPricer:
@@ -135,7 +134,7 @@ class RoutingPricer:
     """
 
     def __init__(self) -> None:
-        self._covered = np.zeros((0, 0), np.uint64)
+        self._covered = np.zeros((0, 0), np.uint8)
         self._indptr = np.zeros(1, np.int64)
         self._full_s = np.zeros(0)
         self._cols = np.zeros(1, np.int32)
@@ -149,13 +148,13 @@ class RoutingPricer:
         self._expert_s = np.array(weight_s, np.float64).reshape(-1)
         num_experts = len(self._expert_s)
         priced = self._expert_s > 0 if is_priced is None else is_priced.reshape(-1)
-        self._column_of = priced.astype(np.int32) - _UNPRICED
+        self._is_free = (~priced).astype(np.uint8)
+        self._column_of = np.full(num_experts, -1, np.int32)
         self._expert_of = np.empty(num_experts, np.int64)
         self._totals = np.zeros(num_experts)
         self._num_columns = self._num_nodes = 0
-        num_words = (num_experts + 63) // 64
-        if self._covered.shape[1] != num_words:
-            self._covered = np.empty((len(self._covered), num_words), np.uint64)
+        if self._covered.shape[1] != num_experts:
+            self._covered = np.empty((len(self._covered), num_experts), np.uint8)
 
     def extend(
         self,
@@ -181,8 +180,8 @@ class RoutingPricer:
         self._reserve(count, int(self._indptr[first]) + routing.size)
         found = _pricing.price_routing(
             _narrow(routing), np.array(parents, np.int32), first, self._expert_s, self._shape[1],
-            self._column_of, self._expert_of, self._num_columns, self._covered, self._indptr,
-            self._cols, self._full_s, self._totals,
+            self._is_free, self._column_of, self._expert_of, self._num_columns, self._covered,
+            self._indptr, self._cols, self._full_s, self._totals,
         )  # fmt: skip
         if found < 0:
             where = [int(i) for i in np.unravel_index(-1 - found, routing.shape)]

@@ -55,7 +55,7 @@ def draw_tree(
     while len(parents) < num_nodes:
         drawn = []
         for node in newest:
-            share = np.sort(rng.dirichlet([0.8] * 6))[::-1] * 0.9
+            share = np.sort(rng.dirichlet([0.3] * 6))[::-1] * 0.9
             for child in range(min(4, num_nodes - len(parents))):
                 parents.append(node)
                 path_probs.append(path_probs[node] * float(share[child]))

@@ -130,7 +130,7 @@ def price_routing(
 
 
 @kernel
-def _cover(ids: Any, per_token: int, num_experts: int, before: Any, after: Any, fresh: Any) -> int:
+def _cover(ids: Any, per_token: int, num_experts: int, before: Any, after: Any, fresh: Any) -> Any:
     """List in `fresh` the flat ids of one node's experts that are not covered before it.
 
     No branch depends on what is covered: that is a coin toss, which a processor guesses badly.

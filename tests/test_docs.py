@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import doctest
 import importlib
+import json
 import re
 import shlex
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from benchmarks.readme import END, RESULTS, START, block
 from specfit.core.backend import Request
 from specfit.core.cost import ProfileCost
 from specfit.core.decode import DecodeLoop
@@ -136,9 +138,15 @@ def test_the_readme_names_both_commands_on_its_first_screen() -> None:
     assert any(line.startswith("make test") for line in first_screen)
 
 
-def test_the_readme_has_one_block_for_results() -> None:
+def test_the_readme_shows_the_committed_results() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
-    assert readme.count("<!-- results:start -->") == readme.count("<!-- results:end -->") == 1
+    _, start, rest = readme.partition(START)
+    shown, end, _ = rest.partition(END)
+    assert start and end
+    if RESULTS.is_file():
+        assert shown.strip() == block(json.loads(RESULTS.read_text("utf-8"))).strip()
+    else:
+        assert shown.strip() == "Not measured yet."
 
 
 def test_every_metric_has_its_line() -> None:

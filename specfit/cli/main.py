@@ -27,6 +27,8 @@ from specfit.core.errors import SpecfitError
 
 MISUSE = 2
 INTERRUPTED = 130
+TORCH_EXTRA = ("torch", "transformers", "tokenizers")
+"""What an installation that only simulates lacks."""
 
 
 class Verbs(TyperGroup):
@@ -46,6 +48,14 @@ class Verbs(TyperGroup):
             if error.filename is None:
                 raise
             print_error(f"cannot use {error.filename}: {error.strerror}. Check the path.")
+            raise typer.Exit(MISUSE) from None
+        except ModuleNotFoundError as error:
+            if error.name not in TORCH_EXTRA:
+                raise
+            print_error(
+                f"decoding live needs {error.name}, which is not installed. "
+                f"Run: pip install 'specfit[torch]'"
+            )
             raise typer.Exit(MISUSE) from None
         except KeyboardInterrupt as error:
             print_error(f"interrupted; {str(error) or 'nothing was written'}.")

@@ -51,6 +51,7 @@ def test_a_misspelt_verb_gets_a_suggestion(run):
         (InvalidInputError("a must be\n  b; got c."), 2, "error: a must be b; got c.\n"),
         (FileNotFoundError(2, "No such file or directory", "x.y"), 2, "error: cannot use x.y:"),
         (PermissionError(13, "Permission denied", "out"), 2, "cannot use out: Permission denied"),
+        (ModuleNotFoundError("no torch", name="torch"), 2, "pip install 'specfit[torch]'"),
         (KeyboardInterrupt("3 prompts are kept"), 130, "interrupted; 3 prompts are kept."),
         (KeyboardInterrupt(), 130, "interrupted; nothing was written."),
     ],

@@ -91,7 +91,8 @@ class Verified(Observer):
         nodes, shape = answer.nodes, cycle.geometry
         ages = np.full((shape.num_layers, shape.num_experts), NEVER, np.int64)
         unknown = np.full(len(nodes), -1)
-        plain = self.table.probs(cycle.tree.tokens[nodes], unknown, cycle.tree.depths[nodes], ages)
+        tokens, depths = cycle.tree.tokens[nodes], cycle.tree.depths[nodes]
+        plain = self.table.probs(tokens, unknown, depths, ages, 0)
         size = plain.shape
         _append(
             self.routed,

@@ -38,6 +38,11 @@ class RoutingHistory:
         return twin
 
     @property
+    def num_tokens(self) -> int:
+        """Committed tokens whose routing is known."""
+        return self._length
+
+    @property
     def ages(self) -> NDArray[np.int64]:
         """Tokens since each expert was last needed, int64[L, E].
 

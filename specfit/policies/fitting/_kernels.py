@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core._jit import kernel
+from specfit.core.history import NEVER
 from specfit.policies.predictors._kernels import scale_to_total
 
-NEVER_SEEN = -(1 << 40)
 _FLOOR = 1e-6
 
 
@@ -28,13 +28,17 @@ def age_buckets(
     routing [T, L, K] is the committed texts' one after another, texts [T] says whose each token is.
     """
     num_layers, num_experts = out.shape[1], out.shape[2]
-    last = np.full((num_layers, num_experts), NEVER_SEEN, np.int64)
+    last = np.full((num_layers, num_experts), -1, np.int64)
+    start = 0
     for t in range(len(routing)):
         if t == 0 or texts[t] != texts[t - 1]:
-            last[:] = NEVER_SEEN
+            last[:] = -1
+            start = t
         for layer in range(num_layers):
             for expert in range(num_experts):
                 age, bucket = t - 1 - last[layer, expert], 0
+                if last[layer, expert] < 0:
+                    age = NEVER + t - start
                 while bucket < len(edges) and age > edges[bucket]:
                     bucket += 1
                 out[t, layer, expert] = bucket

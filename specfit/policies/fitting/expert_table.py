@@ -12,13 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.experts import ExpertCoverage, ModelGeometry
+from specfit.core.history import NEVER
 from specfit.policies.fitting._kernels import add_scores, age_buckets
 from specfit.policies.fitting.routing_sample import RoutingSample
 from specfit.policies.fitting.token_counts import TokenCounts
 from specfit.policies.predictors.expert_table import NO_PARENT, ExpertTable
 
-AGE_EDGES = (0, 1, 2, 3, 5, 8, 12, 20, 32, 64, 128, 1 << 20)
-"""Largest age of each bucket but the last, which holds the experts never needed."""
+AGE_EDGES = (
+    *(0, 1, 2, 3, 5, 8, 12, 20, 32, 64, 128, NEVER - 1),
+    *(NEVER + length for length in (16, 32, 64, 128)),
+)
+"""Largest age of each bucket but the last: of experts needed before, then of those that never were.
+
+Not to have been needed in a long history says more than in a short one.
+"""
 
 NUM_DEPTHS = 7
 """Depths with an age correction of their own; deeper nodes share the last one."""

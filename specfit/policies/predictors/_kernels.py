@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core._jit import kernel
+from specfit.core.history import NEVER
 
 _MAX_STEPS = 40
 _MAX_LOG_STEP = 3.0
@@ -30,6 +31,7 @@ def table_probs(
     parent_tokens: NDArray[np.int64],
     depths: NDArray[np.int32],
     ages: NDArray[np.int64],
+    num_history: int,
     total: float,
     out: NDArray[np.float32],
 ) -> None:
@@ -44,7 +46,7 @@ def table_probs(
     for i in range(len(tokens)):
         slot = min(depths[i], num_slots - 1)
         if not is_known[slot]:
-            _odds_by_age(ages, age_edges, age_odds[slot], by_age[slot])
+            _odds_by_age(ages, num_history, age_edges, age_odds[slot], by_age[slot])
             is_known[slot] = True
         row = row_of_token[tokens[i]]
         parent_row = parent_row_of_token[parent_tokens[i]] if parent_tokens[i] >= 0 else 0
@@ -59,6 +61,7 @@ def table_probs(
 @kernel
 def _odds_by_age(
     ages: NDArray[np.int64],
+    num_history: int,
     edges: NDArray[np.int64],
     odds: NDArray[np.float32],
     out: NDArray[np.float32],
@@ -67,6 +70,8 @@ def _odds_by_age(
     for layer in range(ages.shape[0]):
         for expert in range(ages.shape[1]):
             age, bucket = ages[layer, expert], 0
+            if age == NEVER:
+                age += num_history
             while bucket < len(edges) and age > edges[bucket]:
                 bucket += 1
             out[layer, expert] = odds[layer, bucket]

@@ -63,7 +63,8 @@ class ExpertTable:
         The same for the odds multipliers of the parent's token; row 0, all ones, is for tokens
         without a row and for a root, whose parent is not in the tree.
     age_edges : int64[B - 1]
-        Largest age of each bucket but the last, ascending.
+        Largest age of each bucket but the last, ascending. The age of an expert that was never
+        needed counts as `NEVER` plus the length of the history.
     age_odds : float32[S, L, B]
         Odds multiplier of each bucket; row s is for nodes at depth s, the last for all deeper ones.
     """
@@ -90,6 +91,7 @@ class ExpertTable:
         parent_tokens: NDArray[np.int64],
         depths: NDArray[np.int32],
         ages: NDArray[np.int64],
+        num_history: int,
     ) -> NDArray[np.float32]:
         """Return the probability of each expert for each node, float32[n, L, E].
 
@@ -103,6 +105,8 @@ class ExpertTable:
             Depth of each node below the root; the root has 0.
         ages : int64[L, E]
             Committed tokens since each expert was last needed, as `RoutingHistory.ages`.
+        num_history : int
+            Committed tokens that those ages are taken over.
         """
         probs = np.empty((len(tokens), *ages.shape), np.float32)  # [n, L, E]
         table_probs(
@@ -118,6 +122,7 @@ class ExpertTable:
             parent_tokens,
             depths,
             ages,
+            num_history,
             float(self.geometry.experts_per_token),
             probs,
         )

@@ -41,7 +41,11 @@ class TokenTable(CoveragePredictor):
         if first == 0:
             parent_tokens[0] = NO_PARENT
         return self.table.probs(
-            tree.tokens[first:], parent_tokens, tree.depths[first:], history.ages
+            tree.tokens[first:],
+            parent_tokens,
+            tree.depths[first:],
+            history.ages,
+            history.num_tokens,
         )
 
     def check_geometry(self, geometry: ModelGeometry) -> None:

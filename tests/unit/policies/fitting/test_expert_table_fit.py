@@ -5,6 +5,7 @@ import pytest
 
 from specfit.core.errors import InvalidInputError
 from specfit.core.experts import ModelGeometry
+from specfit.core.history import NEVER
 from specfit.policies.fitting._kernels import age_buckets, base_logits
 from specfit.policies.fitting.expert_table import AGE_EDGES, fit_expert_table
 from specfit.policies.fitting.routing_sample import RoutingSample
@@ -54,7 +55,7 @@ def fit(**effects: float) -> ExpertTable:
 
 def predict(table: ExpertTable, sample: RoutingSample, ages: np.ndarray) -> np.ndarray:
     depths = np.ones(len(sample.tokens), np.int32)
-    return table.probs(sample.tokens, sample.parent_tokens, depths, ages)
+    return table.probs(sample.tokens, sample.parent_tokens, depths, ages, 20)
 
 
 def test_predictions_match_the_frequencies_of_another_sample() -> None:
@@ -74,7 +75,7 @@ def test_the_parent_token_is_used_where_it_matters() -> None:
     table = fit(parent_effect=2.0)
     ages = np.full((1, 8), 4)
     one = np.ones(1, np.int32)
-    after = [table.probs(np.array([0]), np.array([p]), one, ages)[0, 0, 7] for p in (4, 0)]
+    after = [table.probs(np.array([0]), np.array([p]), one, ages, 20)[0, 0, 7] for p in (4, 0)]
     assert after[0] > 2 * after[1]  # the parent 4 adds to expert 7
 
 
@@ -93,7 +94,7 @@ def test_a_token_never_seen_gets_the_unigram_frequencies() -> None:
     table = fit()
     sample, _ = draw_sample(1)
     found = table.probs(
-        np.array([5]), np.array([NO_PARENT]), np.ones(1, np.int32), np.full((1, 8), 4)
+        np.array([5]), np.array([NO_PARENT]), np.ones(1, np.int32), np.full((1, 8), 4), 20
     )
     frequency = np.bincount(sample.routing.ravel(), minlength=8) / len(sample.routing)
     np.testing.assert_allclose(found[0, 0], frequency, atol=0.05)
@@ -115,7 +116,7 @@ def test_ages_start_anew_with_each_text(kernel: object) -> None:
     routing = np.array([[[0]], [[1]], [[1]], [[1]]], np.int16)
     buckets = np.empty((4, 1, 2), np.uint8)
     kernel(routing, np.array([0, 0, 0, 1], np.int32), np.array(AGE_EDGES), buckets)  # type: ignore[operator]
-    never = len(AGE_EDGES)
+    never = AGE_EDGES.index(NEVER + 16)
     expected = [[never, never], [0, never], [1, 0], [never, never]]
     np.testing.assert_array_equal(buckets[:, 0], expected)
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ def probs(
     parent: int = NO_PARENT,
 ) -> np.ndarray:
     parents = np.full(len(tokens), parent)
-    return table.probs(np.array(tokens, np.int64), parents, np.array(depths, np.int32), ages)
+    return table.probs(np.array(tokens, np.int64), parents, np.array(depths, np.int32), ages, 9)
 
 
 def test_probabilities_are_those_of_the_odds_scaled_to_k() -> None:
@@ -80,6 +81,16 @@ def test_recent_experts_gain_where_their_bucket_says_so() -> None:
     assert at_root[0, 0] > at_root[0, 1] > at_root[0, 2] == at_root[0, 3]
     np.testing.assert_allclose(at_root[1], 0.5, rtol=1e-6)  # layer 1 has no correction
     np.testing.assert_allclose(below, 0.5, rtol=1e-6)  # depth 1 has none either
+
+
+def test_never_needed_means_more_in_a_longer_history() -> None:
+    table = make_table(age_odds=np.array([[[1.0, 1.0, 0.1]] * 2] * 2, np.float32))
+    table = replace(table, age_edges=np.array([4, NEVER + 10], np.int64))
+    ages = np.array([[0, 0, 0, NEVER]] * 2)
+    arrays = (np.array([1]), np.array([NO_PARENT]), np.zeros(1, np.int32), ages)
+    short, long = table.probs(*arrays, 10), table.probs(*arrays, 11)
+    np.testing.assert_allclose(short, 0.5, rtol=1e-6)
+    assert (long[0, :, 3] < 0.2).all()
 
 
 def test_the_last_depth_slot_serves_all_deeper_nodes() -> None:

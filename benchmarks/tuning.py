@@ -41,7 +41,7 @@ GRID: tuple[Eagle3, ...] = (
 )
 """Chains, narrow and wide trees, small and large: depth, top-k, nodes."""
 
-NUM_FINALISTS = 3
+NUM_FINALISTS = 2
 
 
 def record_training(

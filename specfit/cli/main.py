@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+import specfit
 from specfit.cli import (
     calibrate,
     check,
@@ -73,6 +74,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def print_version(wanted: bool) -> None:
+    """Print the version and stop."""
+    if wanted:
+        typer.echo(f"specfit {specfit.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+) -> None:
+    """Hold the options that stand before a verb."""
+
+
 for verb in (demo.demo, decode.decode, record.record, replay.replay, sweep.sweep, explain.explain):
     app.command()(verb)
 app.command()(repair.repair)

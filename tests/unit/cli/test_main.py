@@ -6,6 +6,7 @@ import numpy
 import pytest
 from typer.testing import CliRunner
 
+import specfit
 from specfit.cli.main import app
 from specfit.core.errors import InvalidInputError
 
@@ -88,6 +89,10 @@ def test_show_lists_what_there_is(run, what, name):
     assert name in table.stdout
     assert f'"name": "{name}"' in lines.stdout
     assert table.exit_code == lines.exit_code == 0
+
+
+def test_version(run):
+    assert run("--version").stdout == f"specfit {specfit.__version__}\n"
 
 
 def test_doctor_names_every_dependency(run):

@@ -7,7 +7,6 @@ import platform
 import resource
 import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, version
 
 from specfit.cli import options
 from specfit.cli.console import print_json, print_table
@@ -63,6 +62,8 @@ def found() -> dict[str, str]:
 
 def installed(package: str) -> str:
     """Return the version of a package, or that it is missing."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(package)
     except PackageNotFoundError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from specfit.core.cost import CostModel
     from specfit.core.profile import HardwareProfile
     from specfit.report.runs import Run
+    from specfit.sim.replay import NearTie
     from specfit.sim.trace import TraceReader
 
 TraceFolder = Annotated[Path, typer.Argument(help="Folder that `specfit record` wrote.")]
@@ -63,6 +64,7 @@ def replay(
     with progress() as bars:
         task = bars.add_task("replaying", total=replayer.num_prompts * len(specs))
         runs = [replayer.run(p, c, settings, lambda: bars.advance(task)) for p, c in specs]
+    note_near_ties(replayer.near_ties)
     if as_json:
         print_json(json_rows(replayer, runs))
     else:
@@ -85,6 +87,8 @@ class Replayer:
         Predictor and acceptance model.
     max_prompts : int, optional
         Replay only the first so many prompts.
+    near_ties : list of NearTie
+        Gets the near ties that are met.
     """
 
     reader: TraceReader
@@ -92,6 +96,7 @@ class Replayer:
     cost: CostModel
     inputs: Inputs
     max_prompts: int | None = None
+    near_ties: list[NearTie] = field(default_factory=list)
 
     @property
     def num_prompts(self) -> int:
@@ -118,11 +123,23 @@ class Replayer:
             predictor=self.inputs.predictor,
             acceptance=self.inputs.acceptance,
             max_prompts=self.max_prompts,
+            near_ties=self.near_ties,
         ):
             results.append(result)
             on_prompt()
         label = ",".join([policy, *settings])
         return Run(label, cache, tuple(results), geometry.expert_bytes)
+
+
+def note_near_ties(near_ties: Sequence[NearTie]) -> None:
+    """Say on stderr how many recorded answers differ from the text, and by how little."""
+    if near_ties:
+        places = {(tie.prompt, tie.position): tie.margin for tie in near_ties}
+        print_note(
+            f"near ties: at {len(places)} positions the recorded answer is not the text's token, "
+            f"because a wider pass rounds otherwise; the text's was taken. "
+            f"Largest lead: {max(places.values()):.2g} logits."
+        )
 
 
 def hardware_of(reader: TraceReader, profile: str | None) -> HardwareProfile:

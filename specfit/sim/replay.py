@@ -297,6 +297,7 @@ def replay(
     policy_key: int = 0,
     observers: Sequence[Observer] = (),
     max_prompts: int | None = None,
+    near_ties: list[NearTie] | None = None,
 ) -> Iterator[DecodeResult]:
     """Yield what a policy would have done on each prompt of a trace, in simulated seconds.
 
@@ -306,8 +307,12 @@ def replay(
         Allocated for the trace's geometry; it starts empty for each prompt.
     max_prompts : int, optional
         Stop after so many prompts.
+    near_ties : list of NearTie, optional
+        Gets the near ties that are met.
     """
     backend = ReplayBackend(trace, cache, profile)
+    if near_ties is not None:
+        backend.near_ties = near_ties
     loop = DecodeLoop(backend, policy, cost, predictor, acceptance, observers, policy_key)
     for number, request in enumerate(backend.requests()):
         if max_prompts is not None and number >= max_prompts:

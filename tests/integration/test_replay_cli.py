@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 
@@ -10,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from specfit.cli.main import app
-from specfit.sim.trace import check_trace
+from specfit.sim.trace import TraceReader, TraceWriter, check_trace
 from specfit.testing.examples import example_profile
 from tests.unit.sim.traces import write_positions, write_run
 
@@ -81,6 +82,28 @@ def test_an_uncovered_policy_names_the_plan_to_record(folder: Path, tmp_path: Pa
     made = sweep(folder, tmp_path / "out", "-p", "eagle3:depth=3,top_k=9")
     assert made.exit_code == 2
     assert "--plans eagle3:depth=3,top_k=9" in made.stderr
+
+
+def test_near_ties_are_counted_and_shown(folder: Path, tmp_path: Path) -> None:
+    contradict(folder / "positions", tmp_path / "ties")
+    given = ("--profile", folder / "profile.toml", "--model", folder / "model")
+    policies = ("-p", "autoregressive", "-p", "eagle3:depth=3,top_k=3,max_nodes=8")
+    made = run("replay", tmp_path / "ties", *given, *policies)
+    assert made.exit_code == 0, made.stderr
+    assert "near ties: at 3 positions" in made.stderr
+    assert "near ties" not in run("replay", folder / "positions", *given, *policies).stderr
+
+
+def contradict(folder: Path, out: Path) -> None:
+    """Copy a trace with another answer at the first root of each text."""
+    trace = TraceReader(folder)
+    with TraceWriter.create(out, trace.metadata.finished(None)) as writer:
+        for prompt in trace.prompts():
+            for number, row in enumerate(prompt.rows()):
+                tokens = row.answers.target_tokens.copy()
+                tokens[0] = (tokens[0] + (number == 0)) % trace.metadata.geometry.vocab_size
+                writer.add(replace(row, answers=replace(row.answers, target_tokens=tokens)))
+            writer.end_prompt(prompt.row)
 
 
 def test_repair_saves_what_is_good(folder: Path, tmp_path: Path) -> None:

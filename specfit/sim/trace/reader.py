@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +16,10 @@ from specfit.core.backend import Request
 from specfit.core.errors import TraceFormatError
 from specfit.sim.trace.decode import RowTable, decode_prompts
 from specfit.sim.trace.metadata import TraceMetadata
+from specfit.sim.trace.parquet import open_parquet, read_footer, read_group, reading
 from specfit.sim.trace.parts import OPEN_PREFIX, Part, PartFile, checksum_of, list_files
 from specfit.sim.trace.rows import CycleRow, PositionRow, PromptRow, Row
 from specfit.sim.trace.schema import ROW_TABLES
-
-MAX_ROW_GROUP_BYTES = 2**29
-MAX_FOOTER_ITEMS = 2**20
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +99,7 @@ class RecordedPrompt:
             _check_place(row, self.row, place)
             return row
 
-        return _reading(self.part.rows, group, read)
+        return reading(self.part.rows, group, read)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +153,7 @@ class TraceReader:
     @property
     def num_prompts(self) -> int:
         """Prompts that the complete parts hold, by their footers."""
-        return sum(_footer(part.prompts).num_rows for part in self.parts)
+        return sum(read_footer(part.prompts).num_rows for part in self.parts)
 
     @property
     def fingerprint(self) -> str:
@@ -220,8 +215,10 @@ class TraceReader:
         """Yield the prompts of one part."""
         file = self._open(part.prompts)
         for group in range(file.num_row_groups):
-            rows = _reading(part.prompts, group, partial(self._decode_prompts, file, group))
-            for row, first_row, num_rows in rows:
+            table = read_group(part.prompts, file, group)
+            for row, first_row, num_rows in reading(
+                part.prompts, group, partial(self._decode_prompts, table)
+            ):
                 yield RecordedPrompt(self, row, part, first_row, num_rows)
 
     def part_tables(self, part: Part, first: int, count: int) -> Iterator[tuple[int, RowTable]]:
@@ -232,9 +229,9 @@ class TraceReader:
             stop = start + file.metadata.row_group(group).num_rows
             low, high = max(first, start), min(first + count, stop)
             if low < high:
-                table = _reading(part.rows, group, partial(file.read_row_group, group))
+                table = read_group(part.rows, file, group)
                 rows = table.slice(low - start, high - low)
-                yield group, _reading(part.rows, group, partial(RowTable, rows, self.metadata))
+                yield group, reading(part.rows, group, partial(RowTable, rows, self.metadata))
             start = stop
 
     def verify(self, file: PartFile) -> None:
@@ -254,10 +251,10 @@ class TraceReader:
 
     def _open(self, file: PartFile) -> pq.ParquetFile:
         self.verify(file)
-        return _parquet(file)
+        return open_parquet(file)
 
-    def _decode_prompts(self, file: pq.ParquetFile, group: int) -> list[tuple[PromptRow, int, int]]:
-        return list(decode_prompts(file.read_row_group(group), self.metadata))
+    def _decode_prompts(self, table: pa.Table) -> list[tuple[PromptRow, int, int]]:
+        return list(decode_prompts(table, self.metadata))
 
     def _pair_files(self) -> tuple[list[Part], list[str]]:
         found: dict[tuple[str, int], PartFile] = {}
@@ -305,37 +302,3 @@ def _check_cycle(row: CycleRow, prompt: PromptRow, place: int, number: int) -> N
         committed = tuple(row.decisions.committed.tolist())
         if committed != prompt.text[place + 1 : place + 1 + len(committed)] or not committed:
             raise TraceFormatError(f"cycle {number} must commit the tokens of the text.")
-
-
-def _parquet(file: PartFile) -> pq.ParquetFile:
-    def open_file() -> pq.ParquetFile:
-        return pq.ParquetFile(
-            file.path,
-            page_checksum_verification=True,
-            thrift_string_size_limit=MAX_FOOTER_ITEMS,
-            thrift_container_size_limit=MAX_FOOTER_ITEMS,
-        )
-
-    opened = _reading(file, None, open_file)
-    for group in range(opened.num_row_groups):
-        size = opened.metadata.row_group(group).total_byte_size
-        if not 0 <= size <= MAX_ROW_GROUP_BYTES:
-            raise TraceFormatError(
-                f"{file.path}, row group {group}: at most {MAX_ROW_GROUP_BYTES} bytes are allowed; "
-                f"it declares {size}."
-            )
-    return opened
-
-
-def _footer(file: PartFile) -> pq.FileMetaData:
-    return _reading(file, None, lambda: pq.read_metadata(file.path))
-
-
-def _reading(file: PartFile, group: int | None, read: Callable[[], _T]) -> _T:
-    where = f"{file.path}" if group is None else f"{file.path}, row group {group}"
-    try:
-        return read()
-    except TraceFormatError as error:
-        raise TraceFormatError(f"{where}: {error}") from error
-    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
-        raise TraceFormatError(f"{where} cannot be read: {error}.") from error

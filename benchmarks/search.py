@@ -11,16 +11,22 @@ alone, at the price that the search has to find.
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 
+import specfit
 from benchmarks import search_peers as peers
 from benchmarks.search_instances import Instance, draw, recorded, with_general_costs
 from specfit.core.cost import CostTerms
@@ -65,13 +71,16 @@ class Row:
 
 
 def seconds_of(work: Callable[[], Any], repeats: int) -> np.ndarray:
-    """Return the seconds of each of `repeats` runs after one that is not counted."""
+    """Return the seconds of each of `repeats` runs after one that is not counted.
+
+    Seconds of this thread on a core: what else the machine does in between is not counted.
+    """
     work()
     found = np.empty(repeats)
     for i in range(repeats):
-        start = time.perf_counter()
+        start = time.thread_time()
         work()
-        found[i] = time.perf_counter() - start
+        found[i] = time.thread_time() - start
     return found
 
 
@@ -124,6 +133,30 @@ def cut_from_arrays(
 def root_seconds(problem: SearchProblem) -> float:
     """Return T of the root alone."""
     return float(problem.draft_s + problem.terms.tau_s[1] + problem.demand.full_s[0])
+
+
+def stage_rows(instances: int, repeats: int) -> list[Row]:
+    """Time the stages of one search: pricing, even shares of the whole tree, rounds and cut."""
+    rows = []
+    for resident in (0.25, 0.75):
+        stages: dict[str, list[np.ndarray]] = {"pricing": [], "even shares": [], "the rest": []}
+        for seed in range(instances):
+            instance, pricer = draw(seed, 61, resident), RoutingPricer()
+            problem = instance.problem_with(pricer)
+            stages["even shares"].append(seconds_of(partial(share_anew, problem), repeats))
+            stages["the rest"].append(seconds_of(partial(exact, problem), repeats))
+            stages["pricing"].append(seconds_of(partial(instance.problem_with, pricer), repeats))
+        rows += [
+            Row(f"stage, 61 nodes, {resident:.0%} resident: {name}", median_ms(times), "ms")
+            for name, times in stages.items()
+        ]
+    return rows
+
+
+def share_anew(problem: SearchProblem) -> None:
+    """Compute the even shares of the whole tree, which a search does first."""
+    vars(problem.demand).pop("shared_s", None)
+    _ = problem.demand.shared_s
 
 
 def slow_peer_rows() -> list[Row]:
@@ -301,16 +334,37 @@ def recorded_rows(trace: Path, repeats: int) -> list[Row]:
     return rows
 
 
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Write a manifest and the rows, one JSON object a line."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    manifest = {
+        "specfit": specfit.__version__,
+        "commit": commit,
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "load": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "numba": numba.__version__,
+    }
+    lines = [manifest, *(asdict(row) | {"is_met": row.is_met} for row in rows)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; return 1 if a row with a limit misses it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trace", type=Path, action="append", default=[], help="a position trace")
     parser.add_argument("--quick", action="store_true", help="a tenth of the runs")
+    parser.add_argument(
+        "--json", type=Path, help="write the rows and a manifest here, as JSON lines"
+    )
     options = parser.parse_args(arguments)
     instances, repeats = (3, 16) if options.quick else (12, 160)
     start = time.perf_counter()
     warm_up()
-    print(f"kernels ready after {time.perf_counter() - start:.1f} s; one thread, median of runs")
+    print(f"kernels ready after {time.perf_counter() - start:.1f} s; one thread, its seconds on a core, median of runs")
     rows: list[Row] = []
 
     def show(more: list[Row]) -> None:
@@ -319,6 +373,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     affine, budgets = affine_rows(instances, repeats)
     show(affine)
+    show(stage_rows(instances, repeats // 4))
     show(slow_peer_rows())
     show(growth_rows(max(5, repeats // 8)))
     show(expected_rows(instances, repeats // 2, budgets))
@@ -330,6 +385,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for trace in options.trace:
         show(recorded_rows(trace, repeats // 8))
     missed = [row.what for row in rows if not row.is_met]
+    if options.json:
+        write_rows(options.json, rows)
     print(f"{len(missed)} of {len(rows)} rows missed" + "".join(f"\n  {what}" for what in missed))
     return 1 if missed else 0
 

@@ -6,9 +6,10 @@ through which even the bound does not beat the best selection known can go with 
 live nodes share less, so the charges rise and the next round prunes more. Two ways to share are
 used:
 
-* evenly: each column's cost is spread over all live nodes in proportion to their rows;
+* by worth: each column's cost is spread over all live nodes in proportion to their rows and to their
+  expected tokens, as far as a node's own row goes;
 * best first: the nodes of the best known selection carry as much of it as they can, the others the
-  rest.
+  rest, each in proportion to their rows.
 
 When neither removes a node, a minimum cut over the live nodes gives the optimum at this price. A
 better selection raises the price (Dinkelbach) and the rounds go on inside it: optima are nested. At
@@ -29,6 +30,7 @@ from specfit.core.search._rows import (
     add_row,
     capped_seconds,
     charge,
+    charge_worth,
     load_of,
     root_load,
     share_units,
@@ -37,6 +39,9 @@ from specfit.core.search._tree import best_ratio, best_subtree, drop_hopeless
 
 RATIO, PRICE, SIGN = 0, 1, 2
 """What is maximised: A / T; A - price * T; or only whether some A - price * T beats a bar."""
+
+UNSHARED = 1e300
+"""Charge for a unit of worth where a column is under its cap: whoever needs it pays in full."""
 
 SLACK = 5e-14
 """Gains below this part of the expected committed tokens count as rounding."""
@@ -78,7 +83,6 @@ def search_affine(
     vals: Any,
     weight_s: Any,
     full_s: Any,  # float64[N], seconds of each row if nobody shares
-    shared_s: Any,  # float64[N], seconds of each row if all nodes share
     totals: Any,  # float64[C]
     hint: Any,  # bool[N], a selection to start from, or nothing
     mask: Any,  # bool[N], out
@@ -99,9 +103,7 @@ def search_affine(
     shrinking = False
     while True:
         if not shrinking:
-            shrinking = _prune(
-                task, best, full_s, shared_s, live, load, scratch, gains, taken, counts
-            )
+            shrinking = _prune(task, best, full_s, live, load, scratch, gains, taken, counts)
         if shrinking:
             if mode == SIGN or _is_smallest(task, best, full_s, live, load, scratch, gains, taken):
                 return
@@ -199,7 +201,6 @@ def _prune(
     task: Task,
     best: Best,
     full_s: Any,
-    shared_s: Any,
     live: Any,
     load: Any,  # float64[C], in and out: sum of the rows of the live nodes
     scratch: Any,  # float64[C]
@@ -216,11 +217,8 @@ def _prune(
         counts[0] += 1
         if best_first:
             _charge_best_first(task, best, live, load, scratch, lanes, seconds)
-        elif live.all():
-            seconds[:] = shared_s + task.node_s
-            seconds[0] += task.fixed_s
         else:
-            _charge_evenly(task, full_s, live, load, scratch, lanes, seconds)
+            _charge_by_worth(task, full_s, live, load, scratch, lanes, seconds)
         while True:
             bound = best_subtree(
                 task.parents, task.profits, seconds, live, best.values[LAMBDA], 0.0, gains, taken
@@ -264,6 +262,26 @@ def _charge_evenly(
         if live[v]:
             shared = charge(task.rows, v, unit, lanes) if binds else full_s[v]
             seconds[v] = task.node_s + shared
+
+
+@kernel
+def _charge_by_worth(
+    task: Task, full_s: Any, live: Any, load: Any, unit: Any, lanes: Any, seconds: Any
+) -> None:
+    """Write what each live node costs when those worth more tokens pay more of the columns."""
+    weight_s, base = task.rows.weight_s, task.base
+    unit[:] = 0.0
+    for v in range(1, live.size):
+        if live[v]:
+            add_row(task.rows, v, unit, task.profits[v])
+    for c in range(weight_s.size):
+        is_over = load[c] > 1.0 and unit[c] > 0.0
+        unit[c] = weight_s[c] * (1.0 - base[c]) / unit[c] if is_over else UNSHARED
+    seconds[0] = task.fixed_s + task.node_s + full_s[0]
+    for v in range(1, live.size):
+        if live[v]:
+            paid = charge_worth(task.rows, v, unit, task.profits[v], lanes)
+            seconds[v] = task.node_s + paid
 
 
 @kernel

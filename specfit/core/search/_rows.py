@@ -66,6 +66,29 @@ def charge(rows: Rows, node: int, unit: Any, lanes: Any) -> float:
 
 
 @kernel
+def charge_worth(rows: Rows, node: int, unit: Any, worth: float, lanes: Any) -> float:
+    """Return the sum over columns of ``r_node(c) * min(weight_s[c], worth * unit[c])``."""
+    num_columns = rows.weight_s.size
+    total = 0.0
+    if rows.cols.size == 0:
+        row = rows.vals[node * num_columns : (node + 1) * num_columns]
+        lanes[:] = 0.0
+        whole = row.size // LANES * LANES
+        for i in range(0, whole, LANES):
+            for j in range(LANES):
+                lanes[j] += row[i + j] * min(rows.weight_s[i + j], worth * unit[i + j])
+        for i in range(whole, row.size):
+            lanes[i - whole] += row[i] * min(rows.weight_s[i], worth * unit[i])
+        for j in range(LANES):
+            total += lanes[j]
+    else:
+        for i in range(rows.indptr[node], rows.indptr[node + 1]):
+            c = rows.cols[i]
+            total += rows.vals[i] * min(rows.weight_s[c], worth * unit[c])
+    return total
+
+
+@kernel
 def load_of(rows: Rows, chosen: Any, load: Any) -> None:
     """Write the sum of the rows of the `chosen` nodes, bool[N], to `load`, float64[C]."""
     load[:] = 0.0

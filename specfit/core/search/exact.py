@@ -107,7 +107,7 @@ def search_line(
         problem.parents, problem.path_probs, fixed_s, node_s,
         _affine.RATIO if is_ratio else _affine.PRICE, 0.0 if price == "cycle" else float(price),
         demand.indptr, demand.cols, demand.vals, demand.weight_s, demand.full_s,
-        demand.shared_s, demand.totals, hint, mask, values, counts,
+        demand.totals, hint, mask, values, counts,
     )  # fmt: skip
     return result_of(mask, values, is_ratio, num_rounds=int(counts[0]), num_cuts=int(counts[1]))
 

@@ -130,7 +130,7 @@ def _gain_over(
     values[_affine.BAR] = bar
     _affine.search_affine(
         problem.parents, profits, fixed_s, node_s, _affine.SIGN, price, demand.indptr, demand.cols,
-        demand.vals, demand.weight_s, demand.full_s, demand.shared_s, demand.totals,
+        demand.vals, demand.weight_s, demand.full_s, demand.totals,
         np.zeros(len(problem), bool), np.empty(len(problem), bool), values, np.zeros(2, np.int64),
     )  # fmt: skip
     return float(values[_affine.BAR]) - bar

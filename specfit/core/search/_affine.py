@@ -6,8 +6,8 @@ through which even the bound does not beat the best selection known can go with 
 live nodes share less, so the charges rise and the next round prunes more. Two ways to share are
 used:
 
-* by worth: each column's cost is spread over all live nodes in proportion to their rows and to their
-  expected tokens, as far as a node's own row goes;
+* by worth: each column's cost is spread over all live nodes in proportion to their rows and to
+  their expected tokens, as far as a node's own row goes;
 * best first: the nodes of the best known selection carry as much of it as they can, the others the
   rest, each in proportion to their rows.
 
@@ -26,6 +26,7 @@ from specfit.core._jit import kernel
 from specfit.core.search._cut import closure
 from specfit.core.search._rows import (
     LANES,
+    UNSHARED,
     Rows,
     add_row,
     capped_seconds,
@@ -39,9 +40,6 @@ from specfit.core.search._tree import best_ratio, best_subtree, drop_hopeless
 
 RATIO, PRICE, SIGN = 0, 1, 2
 """What is maximised: A / T; A - price * T; or only whether some A - price * T beats a bar."""
-
-UNSHARED = 1e300
-"""Charge for a unit of worth where a column is under its cap: whoever needs it pays in full."""
 
 SLACK = 5e-14
 """Gains below this part of the expected committed tokens count as rounding."""
@@ -280,7 +278,7 @@ def _charge_by_worth(
     seconds[0] = task.fixed_s + task.node_s + full_s[0]
     for v in range(1, live.size):
         if live[v]:
-            paid = charge_worth(task.rows, v, unit, task.profits[v], lanes)
+            paid = charge_worth(task.rows, v, weight_s, unit, task.profits[v], lanes)
             seconds[v] = task.node_s + paid
 
 

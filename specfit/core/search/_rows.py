@@ -65,9 +65,13 @@ def charge(rows: Rows, node: int, unit: Any, lanes: Any) -> float:
     return total
 
 
+UNSHARED = 1e300
+"""Charge for a unit of worth where a column is under its cap: whoever needs it pays in full."""
+
+
 @kernel
-def charge_worth(rows: Rows, node: int, unit: Any, worth: float, lanes: Any) -> float:
-    """Return the sum over columns of ``r_node(c) * min(weight_s[c], worth * unit[c])``."""
+def charge_worth(rows: Rows, node: int, most: Any, unit: Any, worth: float, lanes: Any) -> float:
+    """Return the sum over columns of ``r_node(c) * min(most[c], worth * unit[c])``."""
     num_columns = rows.weight_s.size
     total = 0.0
     if rows.cols.size == 0:
@@ -76,15 +80,15 @@ def charge_worth(rows: Rows, node: int, unit: Any, worth: float, lanes: Any) -> 
         whole = row.size // LANES * LANES
         for i in range(0, whole, LANES):
             for j in range(LANES):
-                lanes[j] += row[i + j] * min(rows.weight_s[i + j], worth * unit[i + j])
+                lanes[j] += row[i + j] * min(most[i + j], worth * unit[i + j])
         for i in range(whole, row.size):
-            lanes[i - whole] += row[i] * min(rows.weight_s[i], worth * unit[i])
+            lanes[i - whole] += row[i] * min(most[i], worth * unit[i])
         for j in range(LANES):
             total += lanes[j]
     else:
         for i in range(rows.indptr[node], rows.indptr[node + 1]):
             c = rows.cols[i]
-            total += rows.vals[i] * min(rows.weight_s[c], worth * unit[c])
+            total += rows.vals[i] * min(most[c], worth * unit[c])
     return total
 
 

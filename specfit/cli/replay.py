@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from specfit.core.profile import HardwareProfile
     from specfit.report.runs import Run
     from specfit.sim.replay import NearTie
-    from specfit.sim.trace import TraceReader
+    from specfit.sim.trace import TraceMetadata, TraceReader
 
 TraceFolder = Annotated[Path, typer.Argument(help="Folder that `specfit record` wrote.")]
 MaxPrompts = Annotated[
@@ -30,24 +30,33 @@ TablesOf = Annotated[
     typer.Option("--model", "-m", help="Model with the fitted tables; by default the trace's."),
 ]
 
+Timeline = Annotated[
+    Path | None,
+    typer.Option("--timeline", help="JSON file to open in Perfetto; of one policy and cache."),
+]
+
 
 def replay(
     trace: TraceFolder,
-    policy: options.Policies = ["autoregressive", "eagle3", "specfit"],  # noqa: B006 - typer copies
-    cache: options.Caches = ["lru:25%"],  # noqa: B006 - typer copies
+    policy: options.Policies = [],  # noqa: B006 - typer copies
+    cache: options.Caches = [],  # noqa: B006 - typer copies
     settings: options.Settings = [],  # noqa: B006 - typer copies
     cost: options.Cost = "profile",
     profile: options.Profile = None,
     model: TablesOf = None,
     max_prompts: MaxPrompts = None,
+    timeline: Timeline = None,
     as_json: options.Json = False,
 ) -> None:
     """Replay a trace under other policies and caches, in simulated time: no model, no GPU needed.
+
+    By default under the policy and with the cache of the recording.
 
     Example: specfit replay trace/ --policy eagle3:depth=5,top_k=4 --policy specfit --cache lru:50%
     """
     from specfit.cli.inputs import inputs_of_trace
     from specfit.cli.specs import cost_from
+    from specfit.sim.timeline import write_timeline
     from specfit.sim.trace import TraceReader
 
     if settings and len(policy) > 1:
@@ -55,6 +64,14 @@ def replay(
             "--set needs exactly one --policy; got several. Write name:key=value instead."
         )
     reader = TraceReader(trace)
+    ours = recorded_policy(reader.metadata)
+    policy = policy or ([ours] if ours else ["autoregressive", "specfit"])
+    cache = cache or [reader.metadata.specs.get("cache") or "lru:25%"]
+    if timeline is not None and len(policy) * len(cache) > 1:
+        raise InvalidInputError(
+            f"--timeline shows one policy with one cache; got {len(policy)} and {len(cache)}. "
+            f"Give one --policy and one --cache."
+        )
     for gap in reader.missing:
         print_note(f"warning: {gap}")
     hardware = hardware_of(reader, profile)
@@ -65,6 +82,9 @@ def replay(
         task = bars.add_task("replaying", total=replayer.num_prompts * len(specs))
         runs = [replayer.run(p, c, settings, lambda: bars.advance(task)) for p, c in specs]
     note_near_ties(replayer.near_ties)
+    if timeline is not None:
+        title = f"{runs[0].policy}, cache {runs[0].cache}, simulated from profile {hardware.name}"
+        write_timeline(runs[0].results, timeline, title)
     if as_json:
         print_json(json_rows(replayer, runs))
     else:
@@ -140,6 +160,19 @@ def note_near_ties(near_ties: Sequence[NearTie]) -> None:
             f"because a wider pass rounds otherwise; the text's was taken. "
             f"Largest lead: {max(places.values()):.2g} logits."
         )
+
+
+def recorded_policy(metadata: TraceMetadata) -> str | None:
+    """Return the spec of the policy that a run trace was recorded with, if there is one."""
+    from specfit.cli.specs import policy_from
+
+    recorded = metadata.specs.get("policy")
+    if not isinstance(recorded, dict):
+        return None
+    name = str(recorded["name"])
+    usual = policy_from(name).to_spec()["params"]
+    params = [f"{k}={v}" for k, v in recorded.get("params", {}).items() if v != usual.get(k)]
+    return f"{name}:{','.join(params)}" if params else name
 
 
 def hardware_of(reader: TraceReader, profile: str | None) -> HardwareProfile:

@@ -94,6 +94,19 @@ def test_near_ties_are_counted_and_shown(folder: Path, tmp_path: Path) -> None:
     assert "near ties" not in run("replay", folder / "positions", *given, *policies).stderr
 
 
+def test_a_timeline_shows_one_policy(folder: Path, tmp_path: Path) -> None:
+    given = ("--profile", folder / "profile.toml", "--model", folder / "model")
+    out = tmp_path / "timeline.json"
+    made = run("replay", folder / "positions", *given, "-p", "autoregressive", "--timeline", out)
+    assert made.exit_code == 0, made.stderr
+    assert "simulated" in json.loads(out.read_text("utf-8"))["otherData"]["title"]
+    two = ("-p", "autoregressive", "-p", "eagle3:depth=3,top_k=3")
+    refused = run("replay", folder / "positions", *given, *two, "--timeline", tmp_path / "two.json")
+    assert refused.exit_code == 2
+    assert "one policy with one cache" in refused.stderr
+    assert not (tmp_path / "two.json").exists()
+
+
 def contradict(folder: Path, out: Path) -> None:
     """Copy a trace with another answer at the first root of each text."""
     trace = TraceReader(folder)

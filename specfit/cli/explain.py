@@ -33,9 +33,9 @@ def explain(
     trace: TraceFolder,
     prompt: PromptIndex = 0,
     cycle: CycleIndex = None,
-    policy: options.OnePolicy = "specfit",
+    policy: options.RecordedPolicy = None,
     settings: options.Settings = [],  # noqa: B006 - typer copies
-    cache: options.OneCache = "lru:25%",
+    cache: options.RecordedCache = None,
     cost: options.Cost = "profile",
     profile: options.Profile = None,
     model: Annotated[
@@ -49,7 +49,7 @@ def explain(
     Example: specfit explain demo-results/trace --prompt 2 --cache lru:50% --out cycle.png
     """
     from specfit.cli.inputs import inputs_of_trace
-    from specfit.cli.replay import Replayer, hardware_of
+    from specfit.cli.replay import Replayer, hardware_of, recorded_policy
     from specfit.cli.specs import cost_from
     from specfit.report.example_cycle import cycle_to_show
     from specfit.sim.trace import TraceReader
@@ -58,6 +58,8 @@ def explain(
     hardware = hardware_of(reader, profile)
     inputs = inputs_of_trace(reader.metadata, model)
     replayer = Replayer(reader, hardware, cost_from(cost, hardware), inputs, prompt + 1)
+    policy = policy or recorded_policy(reader.metadata) or "specfit"
+    cache = cache or reader.metadata.specs.get("cache") or "lru:25%"
     if prompt >= reader.num_prompts:
         raise InvalidInputError(f"--prompt must be 0 to {reader.num_prompts - 1}; got {prompt}.")
     result = replayer.run(policy, cache, settings, lambda: None).results[prompt]

@@ -24,6 +24,12 @@ Policies = Annotated[
     list[str],
     typer.Option("--policy", "-p", help="name, name:depth=5,top_k=4 or my.py:Mine; give several."),
 ]
+RecordedPolicy = Annotated[
+    str | None, typer.Option("--policy", "-p", help="By default the recorded one, or specfit.")
+]
+RecordedCache = Annotated[
+    str | None, typer.Option("--cache", "-c", help="By default the recorded one, or lru:25%.")
+]
 Settings = Annotated[
     list[str], typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the policy.")
 ]

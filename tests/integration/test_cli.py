@@ -146,8 +146,8 @@ def test_a_recorded_run_is_whole_described_and_replayed(run_trace):
     table = run("replay", run_trace, "-p", "specfit", "-c", "lru:50%")
     assert table.exit_code == 0, table.stderr
     assert "tokens/s, simulated" in table.stdout
-    rows = run("replay", run_trace, "-p", "specfit", "-c", "lru:50%", "--json").stdout
-    row = json.loads(rows)
+    row = json.loads(run("replay", run_trace, "--json").stdout)
+    assert (row["policy"].partition(":")[0], row["cache"]) == ("specfit", "lru:50%")
     assert row["num_prompts"] == 2
     assert 0 < row["hit_rate"] < 1
 
@@ -172,6 +172,32 @@ def test_one_recording_of_positions_replays_every_policy(tmp_path, two, profile)
     refused = run("replay", out, "-p", "eagle3:depth=3,top_k=9")
     assert refused.exit_code == 2
     assert "--plans" in refused.stderr
+
+
+def test_a_cycle_is_explained_as_text_json_and_picture(tmp_path, run_trace):
+    given = ("explain", run_trace, "--prompt", 1)
+    table = run(*given, "-o", tmp_path / "deep" / "cycle.png")
+    assert table.exit_code == 0, table.stderr
+    assert "Expected: " in table.stdout
+    assert {p.name for p in (tmp_path / "deep").iterdir()} == {"cycle.png", "cycle.svg"}
+    rows = [json.loads(line) for line in run(*given, "--json").stdout.splitlines()]
+    assert rows[0]["verdict"] == "root"
+    assert sum(row["verdict"] != "" for row in rows) >= 2
+    assert all(isinstance(row["text"], str) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--prompt", 2], "--prompt must be 0 to 1; got 2"),
+        (["--cycle", 999], "--cycle must be 0 to"),
+        (["-c", "lru:7"], "one token's experts"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(run_trace, given, message):
+    made = run("explain", run_trace, *given)
+    assert made.exit_code == 2
+    assert message in made.stderr
 
 
 def test_the_demo_leaves_a_table_two_pictures_and_traces(tmp_path, two):

@@ -93,7 +93,10 @@ class TraceMetadata:
     def write(self, folder: Path) -> None:
         """Write `metadata.json` in one step: a reader sees the old file or the new one."""
         table = {"format_version": FORMAT_VERSION, **asdict(self)}
-        text = json.dumps(table, indent=2, default=str, allow_nan=False) + "\n"
+        try:
+            text = json.dumps(table, indent=2, default=str, allow_nan=False) + "\n"
+        except ValueError as error:
+            raise TraceFormatError(f"metadata must hold finite numbers: {error}.") from error
         temporary = folder / f".{METADATA_NAME}.open"
         with temporary.open("w", encoding="utf-8") as file:
             file.write(text)

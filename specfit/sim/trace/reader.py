@@ -219,6 +219,11 @@ class TraceReader:
             for row, first_row, num_rows in reading(
                 part.prompts, group, partial(self._decode_prompts, table)
             ):
+                if self.kind == "positions" and num_rows != len(row.text) - 1:
+                    raise TraceFormatError(
+                        f"{part.prompts.path}: a text of {len(row.text)} tokens has a row for each "
+                        f"but the last; got {num_rows}."
+                    )
                 yield RecordedPrompt(self, row, part, first_row, num_rows)
 
     def part_tables(self, part: Part, first: int, count: int) -> Iterator[tuple[int, RowTable]]:

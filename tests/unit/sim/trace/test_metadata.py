@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,12 @@ def test_a_file_that_is_no_metadata_is_refused(
     (tmp_path / "metadata.json").write_bytes(content)
     with pytest.raises(TraceFormatError, match=message):
         TraceMetadata.read(tmp_path)
+
+
+def test_a_number_that_json_lacks_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(TraceFormatError, match=r"finite numbers"):
+        replace(example(), backend={"bandwidth": float("inf")}).write(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_without_metadata_is_no_trace(tmp_path: Path) -> None:

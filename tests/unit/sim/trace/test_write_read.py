@@ -326,3 +326,11 @@ def test_lost_prompts_of_a_finished_trace_are_counted(tmp_path: Path, run_trace:
     assert TraceReader(tmp_path / "t").missing == ["3 prompts were recorded, 2 are there"]
     with pytest.raises(TraceFormatError, match="3 prompts were recorded, 2 are there"):
         read_all(tmp_path / "t")
+
+
+def test_a_text_without_all_its_positions_is_refused(tmp_path: Path, positions_trace: Path) -> None:
+    copytree(positions_trace, tmp_path / "t")
+    (path,) = (tmp_path / "t").glob("prompts-000000-*")
+    change_column(path, "text", first_of(lambda text: text[:-1]))
+    with pytest.raises(TraceFormatError, match=r"a row for each but the last"):
+        read_all(tmp_path / "t")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from specfit.core._jit import kernel
-from specfit.core.search._rows import LANES, UNSHARED, add_row, charge_worth
+from specfit.core.search._rows import LANES, add_row, charge
 from specfit.core.search._terms import (
     Minorant,
     Terms,
@@ -60,7 +60,6 @@ class Scratch(NamedTuple):
     fixed_load: Any  # float64[C], of the nodes in
     open_load: Any  # float64[C], of the nodes in and open
     unit: Any  # float64[C]
-    weight_s: Any  # float64[C], what the minorant puts on the use of a column
     lanes: Any  # float64[LANES]
     seconds: Any  # float64[N]
     gains: Any  # float64[N]
@@ -78,8 +77,7 @@ class Scratch(NamedTuple):
 @kernel
 def new_scratch(num_nodes: int, limit: int, num_columns: int, num_layers: int) -> Scratch:
     return Scratch(
-        np.empty(num_columns), np.empty(num_columns), np.empty(num_columns),
-        np.empty(num_columns), np.empty(LANES),
+        np.empty(num_columns), np.empty(num_columns), np.empty(num_columns), np.empty(LANES),
         np.empty(num_nodes), np.empty(num_nodes), np.empty(num_nodes), np.empty(num_nodes),
         np.empty((num_nodes + 1, limit + 1)), np.empty(num_nodes, np.bool_),
         np.empty(num_layers), np.empty(num_layers), np.empty(num_layers), np.empty(num_layers),
@@ -147,7 +145,7 @@ def bound_of(tree: Tree, terms: Terms, best: Best, state: Any, scratch: Scratch)
                 terms, scratch.minorant, part, size, scratch.compute, scratch.copies,
                 scratch.fewest, scratch.most,
             )  # fmt: skip
-            constant = _charge(tree, terms, state, scratch)
+            constant = _charge(terms, state, scratch)
             gain, size = _best_size(tree, terms, best, state, constant, scratch)
             bound = min(bound, gain)
             if bound <= bar_of(best):
@@ -179,33 +177,28 @@ def _load(terms: Terms, state: Any, scratch: Scratch) -> None:
 
 
 @kernel
-def _charge(tree: Tree, terms: Terms, state: Any, scratch: Scratch) -> float:
-    """Write what the minorant charges each open node; return what it charges the nodes in.
-
-    The open nodes share what the nodes in leave, in proportion to their rows and expected tokens.
-    """
-    minorant, weight_s, unit = scratch.minorant, scratch.weight_s, scratch.unit
+def _charge(terms: Terms, state: Any, scratch: Scratch) -> float:
+    """Write what the minorant charges each open node; return what it charges the nodes in."""
+    minorant = scratch.minorant
     constant = terms.draft_s
     for layer in range(minorant.start.size):
         constant += minorant.start[layer]
-    unit[:] = 0.0
-    for v in range(state.size):
-        if state[v] == OPEN:
-            add_row(terms.rows, v, unit, tree.profits[v])
-    for c in range(unit.size):
+    for c in range(scratch.unit.size):
         layer = terms.layer_of[c]
-        compute_s = minorant.compute_part[layer] * terms.rows.weight_s[c]
-        weight_s[c] = compute_s + minorant.slope[layer] * terms.units[c]
+        weight_s = (
+            minorant.compute_part[layer] * terms.rows.weight_s[c]
+            + minorant.slope[layer] * terms.units[c]
+        )
         fixed = min(1.0, scratch.fixed_load[c])
-        constant += weight_s[c] * fixed
-        is_over = scratch.open_load[c] > 1.0 and unit[c] > 0.0
-        unit[c] = weight_s[c] * (1.0 - fixed) / unit[c] if is_over else UNSHARED
+        constant += weight_s * fixed
+        others = scratch.open_load[c] - scratch.fixed_load[c]
+        room = 1.0 - fixed
+        scratch.unit[c] = weight_s if others <= room else weight_s * room / others
     for v in range(state.size):
-        scratch.seconds[v] = 0.0
         if state[v] == OPEN:
-            scratch.seconds[v] = charge_worth(
-                terms.rows, v, weight_s, unit, tree.profits[v], scratch.lanes
-            )
+            scratch.seconds[v] = charge(terms.rows, v, scratch.unit, scratch.lanes)
+        else:
+            scratch.seconds[v] = 0.0
     return constant
 
 

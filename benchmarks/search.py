@@ -11,24 +11,19 @@ alone, at the price that the search has to find.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 
-import specfit
 from benchmarks import search_peers as peers
 from benchmarks.search_instances import Instance, draw, recorded, with_general_costs
+from benchmarks.search_rows import Row, write_rows
+from benchmarks.search_union import loss_of_pricing
 from specfit.core.cost import CostTerms
 from specfit.core.search import (
     LevelSearch,
@@ -42,32 +37,6 @@ from specfit.core.search import (
 
 RESIDENT = (0.25, 0.5, 0.75, 0.9)
 TIMES_FASTER = {0.25: 7.0, 0.5: 7.0, 0.75: 10.0, 0.9: 10.0}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table; `limit` is a bound from above unless `at_least`."""
-
-    what: str
-    value: float
-    unit: str
-    limit: float | None = None
-    at_least: bool = False
-    note: str = ""
-
-    @property
-    def is_met(self) -> bool:
-        """Whether the value keeps to its limit; rows without one are context."""
-        if self.limit is None:
-            return True
-        return self.value >= self.limit if self.at_least else self.value <= self.limit
-
-    def __str__(self) -> str:
-        sign = "" if self.limit is None else f"{'>=' if self.at_least else '<='} {self.limit:g}"
-        verdict = "" if self.limit is None else ("met" if self.is_met else "MISSED")
-        return (
-            f"{self.what:<58} {self.value:>10.3f} {self.unit:<6} {sign:<9} {verdict:<7} {self.note}"
-        )
 
 
 def seconds_of(work: Callable[[], Any], repeats: int) -> np.ndarray:
@@ -319,6 +288,15 @@ def search_levels(search: LevelSearch, instance: Instance, stops: bool) -> None:
         first = end
 
 
+def union_row(instances: int) -> Row:
+    """Measure what pricing loses against the exact expected union."""
+    found = [loss_of_pricing(seed, resident) for seed in range(instances) for resident in RESIDENT]
+    lost = [100.0 * loss for loss, _ in found]
+    proved = sum(status == "optimal" for _, status in found)
+    note = f"mean {np.mean(lost):.3f} %, {proved} of {len(found)} proved"
+    return Row("rate lost by pricing, against the exact union, worst", max(lost), "%", note=note)
+
+
 def recorded_rows(trace: Path, repeats: int) -> list[Row]:
     """Time recorded cycles."""
     rows = []
@@ -334,24 +312,6 @@ def recorded_rows(trace: Path, repeats: int) -> list[Row]:
     return rows
 
 
-def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Write a manifest and the rows, one JSON object a line."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    manifest = {
-        "specfit": specfit.__version__,
-        "commit": commit,
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "load": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "numba": numba.__version__,
-    }
-    lines = [manifest, *(asdict(row) | {"is_met": row.is_met} for row in rows)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; return 1 if a row with a limit misses it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -364,7 +324,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     instances, repeats = (3, 16) if options.quick else (12, 160)
     start = time.perf_counter()
     warm_up()
-    print(f"kernels ready after {time.perf_counter() - start:.1f} s; one thread, its seconds on a core, median of runs")
+    print(f"kernels ready after {time.perf_counter() - start:.1f} s")
+    print("one thread, its time on a core, medians over instances and runs")
     rows: list[Row] = []
 
     def show(more: list[Row]) -> None:
@@ -382,6 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show(general_rows(drawn, f"general, 61 nodes, {resident:.0%} resident"))
     show(worst_rows())
     show(level_rows(instances, repeats // 4))
+    show([union_row(instances)])
     for trace in options.trace:
         show(recorded_rows(trace, repeats // 8))
     missed = [row.what for row in rows if not row.is_met]

@@ -1,0 +1,32 @@
+"""What pricing loses against the exact expected union, as the search sees it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.search_instances import draw
+from specfit.core.cost import CostTerms
+from specfit.core.search import exact, exact_union
+from specfit.core.search.union import ExpectedUnion
+
+
+def loss_of_pricing(seed: int, resident: float, num_nodes: int = 31) -> tuple[float, str]:
+    """Return the part of the best rate that the priced selection loses, and the status of the best.
+
+    Both selections are charged the exact expected union under independence. Copies take a tenth of
+    their time elsewhere in this benchmark: else few nodes are worth it, and a chain loses nothing.
+    """
+    drawn = draw(seed, num_nodes, resident)
+    terms = CostTerms(drawn.terms.draft_s, drawn.terms.tau_s, 0.1 * drawn.terms.weight_s)
+    instance = replace(drawn, terms=terms)
+    problem = instance.problem(hard=False)
+    best = exact_union(problem, instance.probs, max_steps=200)
+    priced = exact(problem).mask
+    weighted = instance.terms.weight_s > 0
+    union = ExpectedUnion(
+        problem, instance.probs[:, weighted].astype(np.float64), instance.terms.weight_s[weighted]
+    )
+    rate = float(problem.path_probs[priced].sum()) / union.seconds(priced)
+    return 1.0 - rate / best.objective, best.status

@@ -121,23 +121,31 @@ def serve_pass(
 
     ``slots``, ``keys``, ``last_used`` and ``loaded`` are int64[L, E], ``needed`` bool[L, E];
     ``counts`` is int64[3, L] of hits, misses and evictions. ``keys`` may be ``last_used`` or
-    ``loaded`` itself. Equal to `ExpertCache.waves` layer by layer.
+    ``loaded`` itself. Equal to `ExpertCache.waves` layer by layer, but goes by the slots, which are
+    fewer than the experts.
     """
     experts = np.empty(needed.shape[1], np.int64)
-    scratch = np.empty((5, needed.shape[1]), np.int64)
-    taken = np.empty(capacity, np.bool_)
+    owners = np.empty(capacity, np.int64)
+    wanted_by = np.zeros(needed.shape[1], np.int64)
+    victims = np.empty(capacity, np.int64)
     for layer in range(needed.shape[0]):
         num_hits, num_experts = _hits_first(slots[layer], needed[layer], experts)
+        _fill_owners(slots[layer], owners)
         start, stop = 0, min(num_experts, capacity)
         experts[:stop].sort()
         while start < num_experts:
-            wave = experts[start:stop]
             num_requests += 1
             counts[2, layer] += _serve_wave(
-                slots[layer], keys[layer], loaded[layer], wave, num_requests, scratch, taken
+                slots[layer],
+                owners,
+                keys[layer],
+                last_used[layer],
+                loaded[layer],
+                experts[start:stop],
+                num_requests,
+                wanted_by,
+                victims,
             )
-            for expert in wave:
-                last_used[layer, expert] = num_requests
             start, stop = stop, min(num_experts, stop + capacity)
         counts[0, layer] += num_hits
         counts[1, layer] += num_experts - num_hits
@@ -161,24 +169,71 @@ def _hits_first(slots: Any, needed: Any, experts: Any) -> tuple[int, int]:
 
 
 @kernel
+def _fill_owners(slots: Any, owners: Any) -> None:
+    """Set ``owners[slot]`` to the expert in it, -1 where it is free."""
+    owners[:] = -1
+    for expert in range(slots.size):
+        if slots[expert] >= 0:
+            owners[slots[expert]] = expert
+
+
+@kernel
 def _serve_wave(
-    slots: Any, keys: Any, loaded: Any, experts: Any, request: int, scratch: Any, taken: Any
+    slots: Any,
+    owners: Any,
+    keys: Any,
+    last_used: Any,
+    loaded: Any,
+    experts: Any,
+    request: int,
+    wanted_by: Any,
+    victims: Any,
 ) -> int:
     """Make the experts of one wave resident; return how many left.
 
-    ``scratch`` is int64[5, E], ``taken`` bool[capacity].
+    ``owners`` and ``victims`` are int64[capacity]; ``wanted_by`` is int64[E], the last request that
+    wanted each expert.
     """
-    hits, hit_slots, loads, candidates, chosen = scratch
-    num_hits = split(slots, experts, hits, hit_slots, loads)
-    num_loads = experts.size - num_hits
-    if num_loads == 0:
-        return 0
-    num_candidates, num_resident = find_candidates(slots, experts, candidates)
-    victims = chosen[: max(0, num_resident + num_loads - taken.size)]
-    if victims.size:
-        take_smallest(keys, candidates[:num_candidates], victims)
-    taken[:] = False
-    place(slots, hits[:num_hits], loads[:num_loads], victims, taken, hit_slots)
-    for expert in loads[:num_loads]:
-        loaded[expert] = request
-    return int(victims.size)
+    num_loads = 0
+    for expert in experts:
+        wanted_by[expert] = request
+        num_loads += slots[expert] < 0
+    num_free = 0
+    for owner in owners:
+        num_free += owner < 0
+    excess = max(0, num_loads - num_free)
+    if excess:
+        _choose_victims(owners, keys, wanted_by, request, victims[:excess])
+        for victim in victims[:excess]:
+            owners[slots[victim]] = -1
+            slots[victim] = -1
+    slot = 0
+    for expert in experts:
+        if slots[expert] < 0:
+            while owners[slot] >= 0:
+                slot += 1
+            owners[slot] = expert
+            slots[expert] = slot
+            loaded[expert] = request
+        last_used[expert] = request
+    return excess
+
+
+@kernel
+def _choose_victims(owners: Any, keys: Any, wanted_by: Any, request: int, victims: Any) -> None:
+    """Fill in the residents of the smallest keys that `request` does not want; lower ids first."""
+    count = 0
+    for owner in owners:
+        if owner < 0 or wanted_by[owner] == request:
+            continue
+        at = count
+        while at > 0 and (
+            keys[owner] < keys[victims[at - 1]]
+            or (keys[owner] == keys[victims[at - 1]] and owner < victims[at - 1])
+        ):
+            if at < victims.size:
+                victims[at] = victims[at - 1]
+            at -= 1
+        if at < victims.size:
+            victims[at] = owner
+            count = min(count + 1, victims.size)

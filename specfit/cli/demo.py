@@ -20,11 +20,21 @@ Out = Annotated[
     Path, typer.Option("--out", "-o", help="Folder for the results; replaced if it is one.")
 ]
 
+Tokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-new-tokens",
+        "-n",
+        min=1,
+        help="Tokens a text; by default what takes about two minutes here, 16 to 48.",
+    ),
+]
+
 
 def demo(
     out: Out = Path("demo-results"),
     cache: options.OneCache = "lru:50%",
-    max_new_tokens: options.MaxNewTokens = 48,
+    max_new_tokens: Tokens = None,
     model: options.Model = "tiny",
     prompts: options.PromptFile = None,
     as_json: options.Json = False,
@@ -59,7 +69,10 @@ def print_run(run: DemoRun, out: Path) -> None:
 
     table = run.comparison
     print_table(
-        table.header(), table.rows(), title=demo_files.title(run), note=demo_files.note(run)
+        table.header(),
+        table.rows(),
+        title=f"{demo_files.title(run)}\n{demo_files.link_note(run)}",
+        note=demo_files.note(run),
     )
     print_text(demo_files.losslessness(run))
     print_text(

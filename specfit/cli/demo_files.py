@@ -67,7 +67,7 @@ def note(run: DemoRun) -> str:
     """Return what must be known to read the table."""
     threads = run.live.backend.describe()["threads"]
     return (
-        f"{link_note(run)} eagle3 is {EAGLE3.partition(':')[2]}, not tuned. "
+        f"eagle3 is {EAGLE3.partition(':')[2]}, not tuned. "
         f"Measured: wall clock, {platform.machine()}, {threads} threads, prefill left out. "
         f"Simulated: the recorded trace replayed with the measured profile. "
         f"Off: relative error, median / 95th percentile of the cycles."

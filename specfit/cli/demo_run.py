@@ -23,10 +23,15 @@ if TYPE_CHECKING:
 
     from specfit.core.backend import Request
     from specfit.core.policy import Policy
+    from specfit.core.profile import HardwareProfile
 
 EAGLE3 = "eagle3:depth=5,top_k=4,max_nodes=30"
 """A usual tree for a budget of 30 nodes; not tuned to the cache."""
 WARM_UP_TOKENS = 8
+DECODE_S = 120.0
+COPIES_PER_TOKEN = 200
+"""Roughly the copies that all entries together need for one token of a text."""
+MIN_TOKENS, MAX_TOKENS = 16, 48
 THREADS = 1
 """The bundled model is too small for two threads to help, and a copy thread runs beside."""
 
@@ -41,15 +46,15 @@ class DemoOptions:
         Bundled model or checkpoint folder.
     cache : str
         Expert cache of the policies that share one.
-    max_new_tokens : int
-        Length of each text.
+    max_new_tokens : int, optional
+        Length of each text; by default what this machine does in about `DECODE_S`.
     prompts : Path, optional
         Prompt file; the bundled one by default.
     """
 
     model: str
     cache: str
-    max_new_tokens: int
+    max_new_tokens: int | None
     prompts: Path | None
 
 
@@ -118,7 +123,8 @@ def run_demo(options: DemoOptions, folder: Path, bars: Progress) -> DemoRun:
     recorded, runs = folder / "trace", folder / "trace-run"
     with open_live(wanted, bars) as live:
         live.profile.write(folder / "profile.toml")
-        requests = [live.request(p.text, options.max_new_tokens) for p in prompts]
+        num_tokens = options.max_new_tokens or affordable_tokens(live.profile, len(prompts))
+        requests = [live.request(p.text, num_tokens) for p in prompts]
         reference = stock_texts(live, requests, bars)
         results = decode_interleaved(live, entries, requests, runs, bars)
         record_every_position(live, requests, recorded, bars)
@@ -137,6 +143,12 @@ def run_demo(options: DemoOptions, folder: Path, bars: Progress) -> DemoRun:
         Comparison(contenders, contenders[0]),
         same_cycles(ours.live.results, again.results),
     )
+
+
+def affordable_tokens(profile: HardwareProfile, num_prompts: int) -> int:
+    """Return the length of texts that all entries decode in about `DECODE_S` on this machine."""
+    affordable = DECODE_S / (num_prompts * COPIES_PER_TOKEN * profile.copy_s)
+    return int(min(max(affordable, MIN_TOKENS), MAX_TOKENS))
 
 
 def stock_texts(live: Live, requests: Sequence[Request], bars: Progress) -> list[tuple[int, ...]]:

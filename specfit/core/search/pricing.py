@@ -151,6 +151,7 @@ class RoutingPricer:
         self._is_free = (~priced).astype(np.uint8)
         self._column_of = np.full(num_experts, -1, np.int32)
         self._expert_of = np.empty(num_experts, np.int64)
+        self._column_s = np.empty(num_experts)
         self._totals = np.zeros(num_experts)
         self._num_columns = self._num_nodes = 0
         if self._covered.shape[1] != num_experts:
@@ -180,8 +181,8 @@ class RoutingPricer:
         self._reserve(count, int(self._indptr[first]) + routing.size)
         found = _pricing.price_routing(
             _narrow(routing), np.array(parents, np.int32), first, self._expert_s, self._shape[1],
-            self._is_free, self._column_of, self._expert_of, self._num_columns, self._covered,
-            self._indptr, self._cols, self._full_s, self._totals,
+            self._is_free, self._column_of, self._expert_of, self._column_s, self._num_columns,
+            self._covered, self._indptr, self._cols, self._full_s, self._totals,
         )  # fmt: skip
         if found < 0:
             where = [int(i) for i in np.unravel_index(-1 - found, routing.shape)]
@@ -194,10 +195,9 @@ class RoutingPricer:
     def demand(self) -> Demand:
         """Return the demand of all nodes so far."""
         n, c = self._num_nodes, self._num_columns
-        experts = self._expert_of[:c]
         entries = max(1, int(self._indptr[n]))
         return Demand(
-            self._shape, experts, self._expert_s[experts], self._ones[:n],
+            self._shape, self._expert_of[:c], self._column_s[:c], self._ones[:n],
             self._indptr[: n + 1], self._cols[:entries], self._ones[:entries], self._full_s[:n],
             self._totals[:c],
         )  # fmt: skip

@@ -72,7 +72,8 @@ def should_draft(
     """
     n, ahead = len(problem), int(growth.shape[-1])
     _check(problem, growth, expandable)
-    by_node = np.array(np.broadcast_to(growth, (n, ahead)), np.float64)
+    by_node = np.empty((n, ahead))
+    by_node[:] = growth
     bar = 0.0 if best.objective == best.price else best.objective
     reach = n + ahead * int(np.count_nonzero(expandable))
     is_line, fixed_s, node_s = _checks.line(problem.terms.tau_s[: reach + 1].copy())

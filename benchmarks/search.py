@@ -319,6 +319,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--json", type=Path, help="write the rows and a manifest here, as JSON lines"
     )
     options = parser.parse_args(arguments)
+    if lacking := peers.missing():
+        print(f"the other solvers are missing: pip install {' '.join(lacking)}", file=sys.stderr)
+        return 2
     instances, repeats = (3, 16) if options.quick else (12, 160)
     start = time.perf_counter()
     warm_up()

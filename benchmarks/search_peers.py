@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,6 +135,12 @@ def networkx(closure: Closure) -> float:
         ends = ("source", vertex) if gain > 0 else (vertex, "sink")
         graph.add_edge(*ends, capacity=abs(gain))
     return closure.most - float(nx.maximum_flow_value(graph, "source", "sink"))
+
+
+def missing() -> list[str]:
+    """Return the packages that this benchmark needs and that are not installed."""
+    packages = {"maxflow": "PyMaxflow", "igraph": "igraph", "ortools": "ortools"}
+    return [name for module, name in packages.items() if find_spec(module) is None]
 
 
 FAST: dict[str, Callable[[Closure], float]] = {"PyMaxflow": pymaxflow, "igraph": igraph}

@@ -26,7 +26,7 @@ Tokens = Annotated[
         "--max-new-tokens",
         "-n",
         min=1,
-        help="Tokens a text; by default what takes about two minutes here, 16 to 48.",
+        help="Tokens a text; by default what takes some 90 s here, 16 to 48.",
     ),
 ]
 

@@ -77,13 +77,13 @@ def test_an_empty_tree_is_refused() -> None:
     pricer = ProbPricer()
     pricer.start(np.zeros((1, 1)))
     terms = CostTerms(np.zeros(1), LINE, np.zeros((1, 1)))
-    with pytest.raises(InvalidTreeError, match="at least its root"):
+    with pytest.raises(InvalidTreeError, match=r"at least its root"):
         SearchProblem(np.zeros(0, np.int32), np.zeros(0), pricer.demand(), terms, levels=0)
 
 
 @pytest.mark.parametrize("price", ["running", -1.0, float("nan"), float("inf")])
 def test_a_wrong_price_is_refused(price: Any) -> None:
-    with pytest.raises(InvalidInputError, match="price must be 'cycle' or a finite number"):
+    with pytest.raises(InvalidInputError, match=r"price must be 'cycle' or a finite number"):
         exact(problem(), price=price)
     with pytest.raises(InvalidInputError, match=r"price must be .* tokens a second"):
         LevelSearch(ProbPricer(), price=price)
@@ -91,7 +91,7 @@ def test_a_wrong_price_is_refused(price: Any) -> None:
 
 def test_a_cycle_that_takes_no_time_has_no_rate() -> None:
     free = problem(tau_s=np.zeros(4), weight_s=np.zeros((1, 3)))
-    with pytest.raises(InvalidInputError, match="a cycle must take time"):
+    with pytest.raises(InvalidInputError, match=r"a cycle must take time"):
         exact(free)
     assert exact(free, price=1.0).num_nodes == 3
 
@@ -142,24 +142,24 @@ def test_the_stop_rule_refuses_what_does_not_fit() -> None:
     asked = problem()
     best = exact(asked)
     everywhere = np.ones(3, bool)
-    with pytest.raises(InvalidInputError, match="looks 2 levels ahead, but draft_s knows only 1"):
+    with pytest.raises(InvalidInputError, match=r"looks 2 levels ahead, but draft_s knows only 1"):
         should_draft(asked, best, np.ones(2), everywhere)
     with pytest.raises(InvalidInputError, match=r"growth\[0\] = 1.5"):
         should_draft(asked, best, np.array([1.5]), everywhere)
     with pytest.raises(InvalidInputError, match=r"growth must be \[J\] or \[3, J\]"):
         should_draft(asked, best, np.ones((2, 1)), everywhere)
-    with pytest.raises(InvalidInputError, match="expandable"):
+    with pytest.raises(InvalidInputError, match=r"expandable"):
         should_draft(asked, best, np.ones(1), everywhere[:2])
 
 
 def test_a_certificate_and_the_exact_union_need_affine_costs() -> None:
     stepped = problem(tau_s=np.array([0.0, 1.0, 1.0, 2.0, 2.0]))
-    with pytest.raises(UnsupportedCostError, match="a straight tau_s"):
+    with pytest.raises(UnsupportedCostError, match=r"a straight tau_s"):
         certify(stepped, exact(stepped))
-    with pytest.raises(UnsupportedCostError, match="a straight tau_s"):
+    with pytest.raises(UnsupportedCostError, match=r"a straight tau_s"):
         exact_union(stepped, np.zeros((3, 1, 3), np.float32))
     limited = problem(max_nodes=2)
-    with pytest.raises(UnsupportedCostError, match="a limit of 2 of 3 nodes"):
+    with pytest.raises(UnsupportedCostError, match=r"a limit of 2 of 3 nodes"):
         certify(limited, exact(limited))
     with pytest.raises(InvalidInputError, match=r"probs must be \[3, 1, 3\]"):
         exact_union(problem(), np.zeros((3, 1, 2), np.float32))
@@ -169,15 +169,15 @@ def test_copy_tables_that_fall_or_do_not_fit_are_refused() -> None:
     units, table = np.ones((1, 3)), np.array([[0.0, 1.0, 0.5]])
     with pytest.raises(InvalidInputError, match=r"layer_s\[0, 2\] = 0.5"):
         CopyTerms(units, table)
-    with pytest.raises(InvalidInputError, match="overlap must be one of none, layer, pass"):
+    with pytest.raises(InvalidInputError, match=r"overlap must be one of none, layer, pass"):
         CopyTerms(units, np.array([[0.0, 1.0]]), "layers")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match=r"units\[0, 1\] = -1.0"):
         CopyTerms(np.array([[1.0, -1.0]]), np.array([[0.0, 1.0]]))
-    with pytest.raises(InvalidInputError, match="H >= 1"):
+    with pytest.raises(InvalidInputError, match=r"H >= 1"):
         CopyTerms(units, np.zeros((1, 1)))
-    with pytest.raises(InvalidInputError, match="with the L = 2 of layer_s"):
+    with pytest.raises(InvalidInputError, match=r"with the L = 2 of layer_s"):
         CopyTerms(units, np.zeros((2, 2)))
-    with pytest.raises(InvalidInputError, match="must have the shape of weight_s"):
+    with pytest.raises(InvalidInputError, match=r"must have the shape of weight_s"):
         CostTerms(np.zeros(1), LINE, WEIGHT_S, CopyTerms(np.ones((1, 2)), np.zeros((1, 2))))
 
 
@@ -189,5 +189,5 @@ def test_the_running_rate_fades_and_forgets() -> None:
     assert rate.price == (0.5 * 2 + 4) / 1.5
     rate.reset()
     assert rate.price is None
-    with pytest.raises(InvalidInputError, match="horizon must be at least 1 cycle; got 0"):
+    with pytest.raises(InvalidInputError, match=r"horizon must be at least 1 cycle; got 0"):
         RunningRate(horizon=0)

@@ -12,11 +12,15 @@ import pytest
 from specfit.backends import BUNDLED, load
 from specfit.backends.reference import StockModel
 from specfit.core.backend import Request
-from specfit.core.decode import DecodeResult
+from specfit.core.cost import ProfileCost
+from specfit.core.decode import DecodeLoop, DecodeResult
 from specfit.core.noise import Sampling
 from specfit.core.policy import Policy
+from specfit.core.profile import HardwareProfile
 from specfit.policies.autoregressive import Autoregressive
 from specfit.policies.eagle3 import Eagle3
+from specfit.policies.inputs import load_inputs
+from specfit.policies.specfit import SpecFit
 from specfit.testing.random_policy import RandomPolicy
 from tests.unit.backends.models import (
     PROMPT,
@@ -135,17 +139,34 @@ def bundled() -> Iterator[tuple[list[Request], list[tuple[int, ...]]]]:
     yield requests, [stock.generate(request) for request in requests]
 
 
+TINY_PROFILE = HardwareProfile(
+    name="test",
+    provenance="made up for a test: copies cost ten times the compute of a token",
+    kind="cited",
+    first_level_s=3e-4,
+    level_s=3e-4,
+    verify_fixed_s=2e-3,
+    verify_node_s=5e-5,
+    resident_expert_s=5e-6,
+    copy_latency_s=0.0,
+    h2d_bandwidth_bytes_per_s=1e8,
+    expert_bytes=49_152,
+)
+
+
 @needs_model
 @pytest.mark.slow
-@pytest.mark.parametrize("cache", ["none", "lru:8", "lru:25%", "lru:100%"])
-@pytest.mark.parametrize("policy", ["autoregressive", "eagle3"])
+@pytest.mark.parametrize("cache", ["none", "lru:8", "lru:50%"])
+@pytest.mark.parametrize("policy", ["autoregressive", "eagle3", "specfit"])
 def test_the_bundled_model_writes_generates_text(
     bundled: tuple[list[Request], list[tuple[int, ...]]], policy: str, cache: str
 ) -> None:
-    chosen = {"autoregressive": Autoregressive(), "eagle3": Eagle3(5, 4, 30)}[policy]
+    chosen = {"autoregressive": Autoregressive(), "eagle3": Eagle3(5, 4, 30), "specfit": SpecFit()}
     with load("tiny", cache=cache) as backend:
+        predictor, acceptance = load_inputs(BUNDLED_TINY, backend.geometry, Sampling())
+        loop = DecodeLoop(backend, chosen[policy], ProfileCost(TINY_PROFILE), predictor, acceptance)
         for request, text in zip(*bundled, strict=True):
-            assert decode(backend, chosen, request).tokens == text
+            assert loop.run(request).tokens == text
 
 
 @needs_model

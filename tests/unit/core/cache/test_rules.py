@@ -98,10 +98,10 @@ def test_two_keys_of_random_differ() -> None:
 
 @pytest.mark.parametrize("decay", ["0", "1.5", "nan"])
 def test_a_decay_that_is_none_is_refused(decay: str) -> None:
-    with pytest.raises(InvalidInputError, match="above 0 and at most 1"):
+    with pytest.raises(InvalidInputError, match=r"above 0 and at most 1"):
         make_cache(f"lfu:4,decay={decay}", GEOMETRY)
 
 
 def test_a_parameter_that_the_rule_lacks_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="Lru has no parameter decay"):
+    with pytest.raises(InvalidInputError, match=r"Lru has no parameter decay"):
         make_cache("lru:4,decay=1", GEOMETRY)

@@ -70,7 +70,8 @@ def note(run: DemoRun) -> str:
         f"eagle3 is {EAGLE3.partition(':')[2]}, not tuned. "
         f"Measured: wall clock, {platform.machine()}, {threads} threads, prefill left out. "
         f"Simulated: the recorded trace replayed with the measured profile. "
-        f"Off: relative error, median / 95th percentile of the cycles."
+        f"Off: relative error, median / 95th percentile of the cycles. "
+        f"Profile: {run.live.profile.provenance}."
     )
 
 

@@ -33,7 +33,7 @@ Tokens = Annotated[
 
 def demo(
     out: Out = Path("demo-results"),
-    cache: options.OneCache = "lru:75%",
+    cache: options.OneCache = "lru:50%",
     max_new_tokens: Tokens = None,
     model: options.Model = "tiny",
     prompts: options.PromptFile = None,

@@ -15,6 +15,7 @@ from specfit.core.cache import ExpertCache, make_cache
 from specfit.core.decode import DecodeResult
 from specfit.core.experts import ModelGeometry
 from specfit.core.profile import HardwareProfile
+from specfit.sim.expert_pass import run_pass, run_prefill
 
 BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 """Tokens verified in a pass."""
@@ -34,27 +35,15 @@ def perfect_tokens_per_s(
 def _seconds(
     result: DecodeResult, block: int, cache: ExpertCache, profile: HardwareProfile
 ) -> float:
-    cache.reset()
-    start = 0
-    for size in result.prefill.chunks:
-        _run_pass(cache, result.prefill.routing[start : start + size])
-        start += size
+    run_prefill(cache, result.prefill.routing, result.prefill.chunks)
     routing = np.concatenate([c.outcome.verification.routing[:1] for c in result.cycles])
     total_s = 0.0
     for first in range(0, len(routing), block):
         rows = routing[first : first + block]
-        hits, misses = _run_pass(cache, rows)
+        counts = run_pass(cache, rows)
+        misses = int(counts.num_misses.sum())
+        activated = misses + int(counts.num_hits.sum())
         compute_s = profile.verify_fixed_s + len(rows) * profile.verify_node_s
-        experts_s = (hits + misses) * profile.resident_expert_s
+        experts_s = activated * profile.resident_expert_s
         total_s += compute_s + experts_s + misses * profile.copy_s
     return total_s
-
-
-def _run_pass(cache: ExpertCache, routing: np.ndarray) -> tuple[int, int]:
-    hits = misses = 0
-    for layer in range(routing.shape[1]):
-        for plan in cache.waves(layer, np.unique(routing[:, layer]).astype(np.int64)):
-            hits += len(plan.hits)
-            misses += len(plan.loads)
-    cache.end_pass()
-    return hits, misses

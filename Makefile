@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
+BENCH_READY := $(VENV)/.bench-ready
 
 .PHONY: help demo test lint bench bench-search gpu docs clean
 
@@ -32,7 +33,7 @@ lint: $(READY)
 bench: $(READY)
 	@$(BIN)/python -m benchmarks.decode
 
-bench-search: $(READY)
+bench-search: $(BENCH_READY)
 	@$(BIN)/python -m benchmarks.search
 
 gpu: $(READY)
@@ -50,3 +51,6 @@ $(READY): pyproject.toml constraints.txt tools/setup_venv.py
 
 $(DOCS_READY): $(READY)
 	@$(PYTHON) tools/setup_venv.py --extras torch,dev,docs --stamp $@
+
+$(BENCH_READY): $(READY)
+	@$(PYTHON) tools/setup_venv.py --extras torch,dev,bench --stamp $@

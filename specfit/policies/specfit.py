@@ -66,6 +66,11 @@ class SpecFit(Policy):
         self._search = LevelSearch(self._pricer)
         self.reset()
 
+    @property
+    def search(self) -> LevelSearch:
+        """The search of the cycle in hand, for those who explain it."""
+        return self._search
+
     def plan(self, cycle: Cycle) -> DraftPlan:
         """Draft if some number of levels can beat a plain step, and no pause is on."""
         terms = self._misses.correct(cycle.terms, cycle.residency)

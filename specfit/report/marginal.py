@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.policy import Cycle
+from specfit.core.search import SearchProblem
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftTree
 
@@ -35,24 +36,65 @@ def marginal_expert_s(cycle: Cycle, selection: Selection) -> NDArray[np.float64]
     share is what is left. Expert (l, e) costs ``weight_s[l, e] * min(1, sum of r)``, the price that
     the search works with; a discount on likely paths is not applied.
     """
-    return _marginal(cycle, selection, cycle.terms.weight_s)
+    needs = first_need_probs(cycle.tree, cycle.expert_probs.probs)
+    return marginal(cycle.tree.parents, selection.mask, needs, cycle.terms.weight_s)
 
 
 def marginal_misses(cycle: Cycle, selection: Selection) -> NDArray[np.float64]:
     """Return the expected copies of the selection with each node, less those without it."""
-    return _marginal(cycle, selection, (~cycle.residency.mask).astype(np.float64))
+    needs = first_need_probs(cycle.tree, cycle.expert_probs.probs)
+    is_missing = (~cycle.residency.mask).astype(np.float64)
+    return marginal(cycle.tree.parents, selection.mask, needs, is_missing)
 
 
-def _marginal(
-    cycle: Cycle, selection: Selection, weights: NDArray[np.float64]
+def marginal_gain(
+    problem: SearchProblem, mask: NDArray[np.bool_], price: float
 ) -> NDArray[np.float64]:
-    tree = cycle.tree
-    needs = first_need_probs(tree, cycle.expert_probs.probs)
-    chosen = needs[selection.mask].sum(axis=0)  # [L, E]
-    added = np.empty(len(tree))
-    for node in range(len(tree)):
-        missing = tree.ancestor_mask[node] & ~selection.mask
-        together = chosen + needs[missing].sum(axis=0)
+    """Return what each node brings, in tokens, less what it adds to the cycle's price; float64[N].
+
+    ``path_probs[v] - price * (node_s + expert seconds that v adds)``, as the search charges them:
+    discounted, and a node that was left out with its missing ancestors taken along. The root, which
+    is always verified, also pays what the pass and the drafting cost whatever is verified.
+
+    Parameters
+    ----------
+    price : float
+        Tokens a second, lambda.
+    """
+    rows, weight_s = problem.demand.rows(), problem.demand.weight_s
+    expert_s = marginal(problem.parents, mask, rows, weight_s)
+    sizes = int(mask.sum()) + np.where(mask, 0, 1)  # nodes with the node in question
+    sizes = np.minimum(sizes, len(problem.terms.tau_s) - 1)
+    node_s = problem.terms.tau_s[sizes] - problem.terms.tau_s[sizes - 1]
+    node_s[0] = problem.draft_s + problem.terms.fixed_s + problem.terms.node_s
+    return problem.path_probs - price * (node_s + expert_s)
+
+
+def marginal(
+    parents: NDArray[np.int32],
+    mask: NDArray[np.bool_],
+    needs: NDArray[np.float64],
+    weights: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return the weight of the experts of a selection with each node, less that without it.
+
+    Parameters
+    ----------
+    parents, mask : int32[N], bool[N]
+        The tree and the selection.
+    needs : float64[N, ...]
+        What each node adds to the expected use of each expert.
+    weights : float64[...]
+        Weight of each expert; its use counts up to 1.
+    """
+    chosen = needs[mask].sum(axis=0)
+    with_missing: dict[int, NDArray[np.float64]] = {}  # of nodes left out, ancestors taken along
+    added = np.empty(len(parents))
+    for node, parent in enumerate(parents.tolist()):
+        together = chosen
+        if not mask[node]:
+            together = with_missing.get(parent, chosen) + needs[node]
+            with_missing[node] = together
         without = np.maximum(together - needs[node], 0.0)
         saved = np.minimum(together, 1.0) - np.minimum(without, 1.0)
         added[node] = float((weights * saved).sum())

@@ -40,6 +40,7 @@ class LevelSearch:
         self._levels = -1
         self._best: SearchResult | None = None
         self._last = np.zeros(0, bool)
+        self._decision: StopDecision | None = None
         self.pricer.start(terms.weight_s, None if terms.copies is None else terms.is_priced)
 
     def add_level(
@@ -82,4 +83,10 @@ class LevelSearch:
         self, growth: NDArray[np.float64], expandable: NDArray[np.bool_]
     ) -> StopDecision:
         """Decide whether another level can beat `best`; see `specfit.core.search.should_draft`."""
-        return should_draft(self._problem, self.best(), growth, expandable)
+        self._decision = should_draft(self._problem, self.best(), growth, expandable)
+        return self._decision
+
+    @property
+    def decision(self) -> StopDecision | None:
+        """What `should_draft` last answered in this cycle; None before it was asked."""
+        return self._decision

@@ -1,0 +1,224 @@
+"""A finished cycle, decided again: by its own policy or another, over this link or another.
+
+Knows how the decode loop asks a policy; drafts nothing and verifies nothing. The tree is the one
+that was drafted, so a policy may stop at an earlier level, but cannot see a deeper one.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from functools import cache as cached
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.backend import Prefill, Request
+from specfit.core.cache import ExpertCache
+from specfit.core.cost import CostModel
+from specfit.core.decode import CycleRecord, DecodeLoop, Observer
+from specfit.core.experts import Residency
+from specfit.core.policy import Cycle, Policy
+from specfit.core.search import (
+    LevelSearch,
+    ProbPricer,
+    SearchProblem,
+    SearchResult,
+    StopDecision,
+)
+from specfit.core.tree import DraftPlan, DraftTree
+from specfit.sim.expert_pass import run_pass, run_prefill
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """A finished cycle, with what decided it as it was when the cycle began.
+
+    Parameters
+    ----------
+    record : CycleRecord
+        The cycle and what came of it.
+    cycle : Cycle
+        The cycle when its selection was made, with the acceptance model of that time.
+    policy : Policy
+        Copy of the policy when the cycle began; copy it again before it acts.
+    prefill : Prefill
+        Of the request.
+    passes : tuple of int16[n, L, K]
+        Experts of the tokens of each earlier pass.
+    """
+
+    record: CycleRecord
+    cycle: Cycle
+    policy: Policy
+    prefill: Prefill
+    passes: tuple[NDArray[np.int16], ...]
+
+    def residency_in(self, cache: ExpertCache) -> Residency:
+        """Return what another cache would hold, had it seen the same passes; `cache` is changed."""
+        run_prefill(cache, self.prefill.routing, self.prefill.chunks)
+        for routing in self.passes:
+            run_pass(cache, routing)
+        return cache.residency()
+
+    def with_costs(self, cost: CostModel, residency: Residency) -> Cycle:
+        """Return the cycle as it would be with other costs and other experts resident."""
+        context_len = self.cycle.context_len
+        return replace(
+            self.cycle,
+            residency=residency,
+            _terms=cached(lambda: cost.terms(residency, context_len)),
+        )
+
+
+def watch_scene(loop: DecodeLoop, request: Request, cycle_index: int) -> Scene:
+    """Run a request up to the end of one cycle and return that cycle's scene.
+
+    Parameters
+    ----------
+    cycle_index : int
+        Of a cycle that the request reaches.
+    """
+    keeper = _SceneKeeper(loop, cycle_index)
+    stream = replace(loop, observers=(*loop.observers, keeper)).stream(request)
+    for _ in stream:
+        if keeper.scene is not None:
+            stream.close()  # type: ignore[attr-defined] # a generator
+            return keeper.scene
+    raise IndexError(f"the request has no cycle {cycle_index}")
+
+
+class _SceneKeeper(Observer):
+    """Copies policy and acceptance model before one cycle, and keeps that cycle."""
+
+    def __init__(self, loop: DecodeLoop, cycle_index: int) -> None:
+        self._loop = loop
+        self._left = cycle_index
+        self._passes: list[NDArray[np.int16]] = []
+        self.scene: Scene | None = None
+
+    def on_start(self, request: Request, prefill: Prefill) -> None:
+        self._prefill = prefill
+        self._copy_if_next()
+
+    def on_cycle(self, record: CycleRecord) -> None:
+        if self._left == 0:
+            cycle = replace(record.outcome.cycle, acceptance=self._acceptance)
+            self.scene = Scene(record, cycle, self._policy, self._prefill, tuple(self._passes))
+        self._passes.append(record.outcome.verification.routing)
+        self._left -= 1
+        self._copy_if_next()
+
+    def _copy_if_next(self) -> None:
+        if self._left == 0:
+            self._policy = copy.deepcopy(self._loop.policy)
+            self._acceptance = copy.deepcopy(self._loop.acceptance)
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What a policy that searches saw when it was asked whether to draft on.
+
+    Parameters
+    ----------
+    levels : int
+        Levels drafted so far.
+    best : SearchResult
+        The best selection of the tree so far.
+    decision : StopDecision, optional
+        Whether to draft on; None where it was not asked.
+    """
+
+    levels: int
+    best: SearchResult
+    decision: StopDecision | None
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What a policy decides in a cycle whose tree is drawn already.
+
+    Parameters
+    ----------
+    mask : bool[N]
+        The nodes it verifies, of the whole tree.
+    levels : int
+        Levels after which it stops drafting.
+    wants_more : bool
+        Whether it would draft on below the deepest level of the tree.
+    looks : tuple of Look
+        What it saw at each level; empty for a policy without a `search`.
+    problem, best : SearchProblem, SearchResult, optional
+        The last search; None for a policy without one.
+    """
+
+    mask: NDArray[np.bool_]
+    levels: int
+    wants_more: bool
+    looks: tuple[Look, ...] = ()
+    problem: SearchProblem | None = None
+    best: SearchResult | None = None
+
+
+def decide(policy: Policy, cycle: Cycle) -> Decision:
+    """Ask a policy as the decode loop does: plan, after each level, select.
+
+    Parameters
+    ----------
+    policy : Policy
+        Its state changes. One that exposes a `LevelSearch` as `search` also shows what it saw.
+    cycle : Cycle
+        A cycle with its tree.
+    """
+    search = getattr(policy, "search", None)
+    search = search if isinstance(search, LevelSearch) else None
+    looks: list[Look] = []
+    at = first_levels(cycle, 0)
+    plan = policy.plan(at)
+    depth = min(plan.depth, cycle.max_depth)
+    plan = DraftPlan(depth, plan.top_k, plan.max_nodes)
+    at = replace(at, plan=plan)
+    goes_on = depth > 0
+    while goes_on and at.levels < cycle.levels:
+        _look(search, looks, at)
+        at = replace(first_levels(cycle, at.levels + 1), plan=plan)
+        goes_on = at.levels < depth and policy.after_level(at)
+    was_asked = search is not None and (at.levels < depth or at.levels == 0)
+    asked = search.decision if search is not None and was_asked else None
+    selection = policy.select(at)
+    mask = np.zeros(len(cycle.tree), bool)
+    mask[: len(selection.mask)] = selection.mask
+    if search is None:
+        return Decision(mask, at.levels, goes_on)
+    problem = copy.deepcopy(search.problem)
+    looks.append(Look(at.levels, search.best(), asked))
+    return Decision(mask, at.levels, goes_on, tuple(looks), problem, search.best())
+
+
+def search_plainly(cycle: Cycle) -> tuple[SearchProblem, SearchResult]:
+    """Return the exact search of a whole tree by the cycle's own beliefs: no discount, no limit."""
+    pricer = ProbPricer()
+    search = LevelSearch(pricer)
+    search.start(cycle.terms)
+    known = 0
+    for levels in range(cycle.levels + 1):
+        count = int(np.count_nonzero(cycle.tree.depths <= levels))
+        probs = None if pricer.is_free else cycle.expert_probs.probs[known:count]
+        search.add_level(cycle.tree.parents[:count], cycle.path_probs[:count], probs)
+        known = count
+    return search.problem, search.best()
+
+
+def first_levels(cycle: Cycle, levels: int) -> Cycle:
+    """Return the cycle when only so many levels were drafted."""
+    if levels == cycle.levels:
+        return cycle
+    count = int(np.count_nonzero(cycle.tree.depths <= levels))
+    names = ("tokens", "parents", "log_probs", "ranks", "entropies")
+    tree = DraftTree(*(getattr(cycle.tree, name)[:count].copy() for name in names))
+    return replace(cycle, tree=tree, levels=levels, is_exhausted=False)
+
+
+def _look(search: LevelSearch | None, looks: list[Look], cycle: Cycle) -> None:
+    if search is not None and search.decision is not None:
+        looks.append(Look(cycle.levels, search.best(), search.decision))

@@ -18,6 +18,7 @@ from transformers import Qwen3MoeForCausalLM
 
 from specfit.backends.checkpoint import Checkpoint
 from specfit.backends.experts import OffloadedExperts
+from specfit.backends.experts_compiled import make_experts
 from specfit.backends.kv import KvCache, tree_mask
 from specfit.backends.store import ExpertStore
 from specfit.core.errors import CheckpointError
@@ -136,13 +137,7 @@ def _build(
     with torch.device("meta"):
         model = Qwen3MoeForCausalLM(config)
     for index, layer in enumerate(model.model.layers):
-        layer.mlp.experts = OffloadedExperts(
-            index,
-            store,
-            layer.mlp.experts.act_fn,
-            config.hidden_size,
-            config.moe_intermediate_size,
-        )
+        layer.mlp.experts = make_experts(index, store, config, layer.mlp.experts.act_fn)
     if config.tie_word_embeddings:
         weights.setdefault("lm_head.weight", weights["model.embed_tokens.weight"])
     try:

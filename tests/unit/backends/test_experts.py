@@ -7,6 +7,8 @@ import torch
 
 from specfit.backends.cpu import CpuDevice
 from specfit.backends.experts import OffloadedExperts
+from specfit.backends.experts_compiled import MOST_PAIRS, MOST_WEIGHTS, CompiledExperts
+from specfit.backends.experts_compiled import make_experts as choose_experts
 from specfit.backends.store import ExpertStore
 from specfit.core.cache import make_cache
 from specfit.core.experts import ModelGeometry
@@ -16,7 +18,12 @@ from tests.unit.backends.models import EXPERTS, LAYERS, SIZE, TOP_K, D, V, rando
 GEOMETRY = ModelGeometry(LAYERS, EXPERTS, TOP_K, 4 * 3 * SIZE * D, V)
 
 
-def make_experts(spec: str, layer: int = 1) -> OffloadedExperts:
+KINDS = [OffloadedExperts, CompiledExperts]
+
+
+def make_experts(
+    spec: str, kind: type[OffloadedExperts] = OffloadedExperts, layer: int = 1
+) -> OffloadedExperts:
     _, model = random_model()
     bank = torch.stack(
         [
@@ -27,7 +34,7 @@ def make_experts(spec: str, layer: int = 1) -> OffloadedExperts:
         ]
     ).detach()
     store = ExpertStore(bank, LateDevice(), make_cache(spec, GEOMETRY), GEOMETRY)
-    return OffloadedExperts(layer, store, torch.nn.functional.silu, D, SIZE)
+    return kind(layer, store, torch.nn.functional.silu, D, SIZE)
 
 
 def draw(num_tokens: int, key: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -40,7 +47,10 @@ def draw(num_tokens: int, key: int = 0) -> tuple[torch.Tensor, torch.Tensor, tor
 
 @pytest.mark.parametrize("num_tokens", [1, 2, 31, 32, 33, 127, 128, 129])
 @pytest.mark.parametrize("implementation", ["grouped_mm", "batched_mm"])
-def test_equals_the_stock_module(num_tokens: int, implementation: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_the_stock_module(
+    num_tokens: int, implementation: str, kind: type[OffloadedExperts]
+) -> None:
     stock = random_model()[1].model.layers[1].mlp.experts
     before = stock.config._experts_implementation
     stock.config._experts_implementation = implementation
@@ -50,29 +60,50 @@ def test_equals_the_stock_module(num_tokens: int, implementation: str) -> None:
     finally:
         stock.config._experts_implementation = before
     with torch.inference_mode():
-        actual = make_experts("lru:25%")(*draw(num_tokens))
+        actual = make_experts("lru:25%", kind)(*draw(num_tokens))
     torch.testing.assert_close(actual, expected, atol=2e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("spec", ["none", "lru:4", "lru:5", "lru:50%"])
-def test_same_bits_whatever_is_resident(spec: str) -> None:
-    everything, some = make_experts("lru:100%"), make_experts(spec)
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_bits_whatever_is_resident(spec: str, kind: type[OffloadedExperts]) -> None:
+    everything, some = make_experts("lru:100%", kind), make_experts(spec, kind)
     for key in range(12):
         inputs = draw(1 + 5 * key, key)
         with torch.inference_mode():
             assert torch.equal(some(*inputs), everything(*inputs))
 
 
-def test_the_routing_is_kept() -> None:
+def test_compiled_bits_do_not_depend_on_the_other_tokens() -> None:
+    experts, (hidden, index, weights) = make_experts("lru:4", CompiledExperts), draw(9)
+    together = experts(hidden, index, weights)
+    for token in range(9):
+        one = slice(token, token + 1)
+        assert torch.equal(experts(hidden[one], index[one], weights[one]), together[one])
+
+
+def test_the_compiled_module_is_chosen_where_it_computes_the_same() -> None:
     experts = make_experts("lru:4")
+    store, config = experts.store, random_model()[1].config
+    assert type(choose_experts(1, store, config, experts.activation)) is CompiledExperts
+    config.hidden_act = "gelu"
+    assert type(choose_experts(1, store, config, experts.activation)) is OffloadedExperts
+    assert store.bank.shape[2] <= MOST_WEIGHTS
+    assert 128 * TOP_K <= MOST_PAIRS < 129 * TOP_K, "the sizes above lie on both sides"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_routing_is_kept(kind: type[OffloadedExperts]) -> None:
+    experts = make_experts("lru:4", kind)
     hidden, index, weights = draw(6)
     experts(hidden, index, weights)
     assert experts.routing is not None
     assert (experts.routing == index.numpy()).all()
 
 
-def test_another_store_takes_over() -> None:
-    experts, inputs = make_experts("lru:4"), draw(5)
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_store_takes_over(kind: type[OffloadedExperts]) -> None:
+    experts, inputs = make_experts("lru:4", kind), draw(5)
     expected = experts(*inputs)
     bank = experts.store.bank
     device = CpuDevice()

@@ -21,7 +21,7 @@ from transformers import Qwen3MoeForCausalLM
 
 from corpus import encode_stream, load_corpus, training_units
 from experts import SORTED_EXPERTS, register_sorted_experts
-from head_model import Eagle3Head, HeadConfig, save_head, target_features
+from head_model import Eagle3Head, HeadConfig, load_head, save_head, target_features
 from workers import (
     SharedClock,
     add_worker_arguments,
@@ -32,7 +32,6 @@ from workers import (
     run_workers,
 )
 
-PEAK_LR = 2e-3
 WARM_UP_STEPS = 40
 CONSTANT_SHARE = 0.2
 FINAL_LR_SHARE = 0.02
@@ -140,11 +139,11 @@ def draft_vocabulary(rows: Tensor, vocab_size: int, draft_vocab_size: int) -> Te
     return counts.topk(draft_vocab_size).indices.sort().values
 
 
-def learning_rate(step: int, progress: float) -> float:
+def learning_rate(step: int, progress: float, peak: float) -> float:
     """Warm-up, constant, then a cosine over the share of the time that has passed."""
     if step < WARM_UP_STEPS:
-        return PEAK_LR * (step + 1) / WARM_UP_STEPS
-    return PEAK_LR * cosine_after(progress, CONSTANT_SHARE, FINAL_LR_SHARE)
+        return peak * (step + 1) / WARM_UP_STEPS
+    return peak * cosine_after(progress, CONSTANT_SHARE, FINAL_LR_SHARE)
 
 
 def batches(sources: tuple[Tensor, Tensor], seed: int) -> Iterator[Tensor]:
@@ -166,12 +165,12 @@ def train(
 ) -> None:
     """Train for ``args.minutes``."""
     optimizer = torch.optim.AdamW(
-        head.parameters(), lr=PEAK_LR, betas=(0.9, 0.95), weight_decay=0.01, fused=True
+        head.parameters(), lr=args.peak_lr, betas=(0.9, 0.95), weight_decay=0.01, fused=True
     )
     clock, number, average = SharedClock(), 0, None
     while (seconds := clock.elapsed()) < 60 * args.minutes:
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(number, seconds / (60 * args.minutes))
+            group["lr"] = learning_rate(number, seconds / (60 * args.minutes), args.peak_lr)
         loss = head_loss(head, make_lesson(target, head, own_part(next(data))), args.unroll)
         loss.backward()
         average_gradients(head)
@@ -210,7 +209,7 @@ def work(args: argparse.Namespace) -> None:
     text_rows = cut_rows(encode_stream(training_units(corpus.train, GSM8K_REPEATS, rng), tokenizer))
     generated_rows = torch.cat([cut_rows(np.load(file).reshape(-1)) for file in args.generated])
     rows = torch.cat([text_rows, generated_rows])
-    head = new_head(target, rows, args.draft_vocab)
+    head = load_head(args.init) if args.init else new_head(target, rows, args.draft_vocab)
     if is_first():
         print(
             f"draft vocabulary covers {head.t2d[rows].float().mean():.4f} of the text", flush=True
@@ -231,7 +230,9 @@ def main() -> None:
         "--generated", type=Path, nargs="+", required=True, help="files written by selfgen.py"
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of the head")
+    parser.add_argument("--init", type=Path, help="folder of a head to start from")
     parser.add_argument("--minutes", type=float, default=14.0)
+    parser.add_argument("--peak-lr", type=float, default=2e-3)
     parser.add_argument("--draft-vocab", type=int, default=1536)
     parser.add_argument("--unroll", type=int, default=5, help="unrolled steps")
     add_worker_arguments(parser)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.errors import InvalidInputError
-from specfit.core.search import _pricing
+from specfit.core.search import _pricing, _routing
 from specfit.core.search.demand import Demand
 
 _NO_INDPTR = np.zeros(0, np.int64)
@@ -134,28 +134,38 @@ class RoutingPricer:
     """
 
     def __init__(self) -> None:
-        self._covered = np.zeros((0, 0), np.uint8)
+        self._is_known = np.ones(1, bool)
+        self._is_left = np.zeros((1, 0), np.uint8)
         self._indptr = np.zeros(1, np.int64)
         self._full_s = np.zeros(0)
         self._cols = np.zeros(1, np.int32)
         self._ones = np.ones(1, np.float32)
+        self._num_columns = self._num_nodes = 0
+        self._allocate(0)
 
     def start(
         self, weight_s: NDArray[np.float64], is_priced: NDArray[np.bool_] | None = None
     ) -> None:
         """Begin a cycle; see `ProbPricer.start`."""
         self._shape = (weight_s.shape[0], weight_s.shape[1])
-        self._expert_s = np.array(weight_s, np.float64).reshape(-1)
-        num_experts = len(self._expert_s)
+        _routing.forget(self._columns, self._num_columns)
+        if self._is_left.shape[1] != weight_s.size:
+            self._allocate(weight_s.size)
+        self._expert_s[:] = weight_s.reshape(-1)
         priced = self._expert_s > 0 if is_priced is None else is_priced.reshape(-1)
-        self._is_free = (~priced).astype(np.uint8)
-        self._column_of = np.full(num_experts, -1, np.int32)
-        self._expert_of = np.empty(num_experts, np.int64)
-        self._column_s = np.empty(num_experts)
-        self._totals = np.zeros(num_experts)
+        self._is_left[0] = priced
         self._num_columns = self._num_nodes = 0
-        if self._covered.shape[1] != num_experts:
-            self._covered = np.empty((len(self._covered), num_experts), np.uint8)
+
+    def _allocate(self, num_experts: int) -> None:
+        self._is_left = np.zeros((len(self._is_left), num_experts), np.uint8)
+        self._expert_s = np.empty(num_experts)
+        self._columns = _routing.Columns(
+            np.full(num_experts, -1, np.int32),
+            np.empty(num_experts + 1, np.int64),
+            np.empty(num_experts),
+            np.zeros(num_experts),
+            np.full(num_experts, -1, np.int32),
+        )
 
     def extend(
         self,
@@ -179,10 +189,10 @@ class RoutingPricer:
                 f"got {list(routing.shape)}."
             )
         self._reserve(count, int(self._indptr[first]) + routing.size)
-        found = _pricing.price_routing(
+        found = _routing.price_routing(
             _narrow(routing), np.array(parents, np.int32), first, self._expert_s, self._shape[1],
-            self._is_free, self._column_of, self._expert_of, self._column_s, self._num_columns,
-            self._covered, self._indptr, self._cols, self._full_s, self._totals,
+            _routing.Paths(self._is_known, self._is_left), self._columns, self._num_columns,
+            _routing.SparseRows(self._indptr, self._cols, self._full_s),
         )  # fmt: skip
         if found < 0:
             where = [int(i) for i in np.unravel_index(-1 - found, routing.shape)]
@@ -195,22 +205,23 @@ class RoutingPricer:
     def demand(self) -> Demand:
         """Return the demand of all nodes so far."""
         n, c = self._num_nodes, self._num_columns
-        entries = max(1, int(self._indptr[n]))
+        entries, columns = max(1, int(self._indptr[n])), self._columns
         return Demand(
-            self._shape, self._expert_of[:c], self._column_s[:c], self._ones[:n],
+            self._shape, columns.expert_of[:c], columns.weight_s[:c], self._ones[:n],
             self._indptr[: n + 1], self._cols[:entries], self._ones[:entries], self._full_s[:n],
-            self._totals[:c],
+            columns.totals[:c],
         )  # fmt: skip
 
     def _reserve(self, count: int, entries: int) -> None:
         """Make room for `count` nodes and `entries` entries in all; what is there stays."""
         if count > len(self._full_s):
             size = max(count, 2 * len(self._full_s), _FIRST_CAPACITY)
-            self._covered = _grown(self._covered, size)
+            self._is_known = _grown(self._is_known, size + 1)
+            self._is_left = _grown(self._is_left, size + 1)
             self._full_s = _grown(self._full_s, size)
             self._indptr = _grown(self._indptr, size + 1)
-        if max(count, entries) > len(self._cols):
-            size = max(count, entries, 2 * len(self._cols))
+        if max(count, entries) >= len(self._cols):
+            size = max(count, entries, 2 * len(self._cols)) + 1
             self._cols = _grown(self._cols, size)
             self._ones = np.ones(size, np.float32)
 

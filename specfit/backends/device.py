@@ -129,6 +129,10 @@ class Device(ABC):
         None where computing is synchronous.
         """
 
+    def fetch(self, tensor: Tensor) -> Tensor:
+        """Return the values of a tensor in host memory, once all before it has been computed."""
+        return tensor
+
     @abstractmethod
     def describe_link(self) -> dict[str, object]:
         """Return what a result must say about the link."""

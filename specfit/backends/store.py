@@ -1,7 +1,13 @@
 """The expert store: all experts in host memory, some of them in the device's slots.
 
 Decides nothing: the cache object of the core says which expert goes to which slot, this carries it
-out and hands over slots whose bytes have arrived.
+out and hands over slots whose bytes have arrived. It is all of the protocol between the two queues
+of a device, in three rules that hold on every device:
+
+1. A copy into a slot is queued behind the last computing that read the layer's slots.
+2. Computing on a copied expert is queued behind the copy's arrival; what was resident is handed
+   over before, and is computed while the copies fly.
+3. What was handed over stays in its slot until the next wave is asked for.
 """
 
 from __future__ import annotations
@@ -114,9 +120,8 @@ class ExpertStore:
         """
         try:
             for plan in self.cache.waves(layer, experts):
-                self._load(plan)
+                yield from self._bring(plan)
                 self.counts.add(plan)
-                yield _wave(plan)
                 self._last_read[layer] = self.device.record()
         except BaseException:
             self.cache.reset()
@@ -131,23 +136,19 @@ class ExpertStore:
                 return False
         return True
 
-    def _load(self, plan: LoadPlan) -> None:
+    def _bring(self, plan: LoadPlan) -> Iterator[Wave]:
+        """Yield what is there while the rest is on its way, then the rest."""
         if len(plan.loads) == 0:
+            yield Wave(plan.hits, plan.hit_slots)
             return
         bank, pool = self.bank[plan.layer], self.pools[plan.layer]
         pairs = zip(plan.loads.tolist(), plan.load_slots.tolist(), strict=True)
         copies = [(bank[expert], pool[slot]) for expert, slot in pairs]
-        event = self.device.copy(copies, self._last_read[plan.layer])
+        arrival = self.device.copy(copies, self._last_read[plan.layer])
+        if len(plan.hits):
+            yield Wave(plan.hits, plan.hit_slots)
         try:
-            self.device.wait(event)
+            self.device.wait(arrival)
         except BackendError as error:
             raise BackendError(f"layer {plan.layer}: {error}") from error
-
-
-def _wave(plan: LoadPlan) -> Wave:
-    if len(plan.loads) == 0:
-        return Wave(plan.hits, plan.hit_slots)
-    experts = np.concatenate([plan.hits, plan.loads])
-    slots = np.concatenate([plan.hit_slots, plan.load_slots])
-    order = np.argsort(experts)
-    return Wave(experts[order], slots[order])
+        yield Wave(plan.loads, plan.load_slots)

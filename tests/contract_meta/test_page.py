@@ -17,6 +17,7 @@ from specfit.testing import (
     PolicyContract,
 )
 from specfit.testing.contract import Contract
+from specfit.testing.device_contract import DeviceContract
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "contracts.md"
 KINDS: dict[str, type[Contract]] = {
@@ -26,6 +27,7 @@ KINDS: dict[str, type[Contract]] = {
     "Coverage predictor": CoveragePredictorContract,
     "Acceptance model": AcceptanceContract,
     "Backend and drafter": BackendContract,
+    "Device": DeviceContract,
 }
 HEAD = """# Contracts
 

@@ -25,6 +25,7 @@ from specfit.core.cost import ProfileCost
 from specfit.core.decode import DecodeLoop, DecodeResult
 from specfit.core.policy import Policy
 from specfit.core.tree import DraftLevel, DraftPlan, DraftTree
+from specfit.testing.adversarial_device import AdversarialDevice
 from specfit.testing.examples import DrafterAcceptance, UniformPredictor, example_profile
 
 V, D, LAYERS, EXPERTS, TOP_K, SIZE = 96, 32, 4, 16, 4, 24
@@ -134,6 +135,11 @@ def random_model() -> tuple[Path, Qwen3MoeForCausalLM]:
 
 def random_backend(cache: str = "lru:25%", **options: Any) -> TorchBackend:
     return load(random_model()[0], cache=cache, **options)
+
+
+def late_device(fail_at: int | None = None) -> AdversarialDevice:
+    """Return a device that delivers at the last moment, and poisons what is not there yet."""
+    return AdversarialDevice(lambda options: 0, is_eager=True, fail_at=fail_at)
 
 
 def stock_text(request: Request) -> tuple[int, ...]:

@@ -12,8 +12,7 @@ from specfit.backends.experts_compiled import make_experts as choose_experts
 from specfit.backends.store import ExpertStore
 from specfit.core.cache import make_cache
 from specfit.core.experts import ModelGeometry
-from tests.unit.backends.adversarial import LateDevice
-from tests.unit.backends.models import EXPERTS, LAYERS, SIZE, TOP_K, D, V, random_model
+from tests.unit.backends.models import EXPERTS, LAYERS, SIZE, TOP_K, D, V, late_device, random_model
 
 GEOMETRY = ModelGeometry(LAYERS, EXPERTS, TOP_K, 4 * 3 * SIZE * D, V)
 
@@ -33,7 +32,7 @@ def make_experts(
             for x in model.model.layers
         ]
     ).detach()
-    store = ExpertStore(bank, LateDevice(), make_cache(spec, GEOMETRY), GEOMETRY)
+    store = ExpertStore(bank, late_device(), make_cache(spec, GEOMETRY), GEOMETRY)
     return kind(layer, store, torch.nn.functional.silu, D, SIZE)
 
 

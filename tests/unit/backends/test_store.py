@@ -14,7 +14,7 @@ from specfit.backends.store import ExpertStore
 from specfit.core.cache import make_cache
 from specfit.core.errors import BackendError
 from specfit.core.experts import ModelGeometry
-from tests.unit.backends.adversarial import LateDevice
+from tests.unit.backends.models import late_device
 
 GEOMETRY = ModelGeometry(
     num_layers=3, num_experts=16, experts_per_token=4, expert_bytes=4 * 60, vocab_size=10
@@ -28,7 +28,7 @@ def make_store(spec: str, device: Device) -> ExpertStore:
 
 @pytest.fixture(params=["cpu", "late"])
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
-    device = CpuDevice() if request.param == "cpu" else LateDevice()
+    device = CpuDevice() if request.param == "cpu" else late_device()
     yield device
     device.close()
 
@@ -67,7 +67,7 @@ def test_bytes_moved_are_misses_times_expert_bytes(device: Device) -> None:
 
 
 def test_after_a_failed_copy_nothing_is_resident() -> None:
-    store = make_store("lru:8", LateDevice(fail_at=1))
+    store = make_store("lru:8", late_device(1))
     list(store.waves(0, np.arange(6)))
     with pytest.raises(BackendError, match="layer 1: a copy of expert weights failed"):
         list(store.waves(1, np.arange(6)))

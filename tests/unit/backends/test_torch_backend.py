@@ -24,11 +24,12 @@ from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan, DraftTree
 from specfit.policies.autoregressive import Autoregressive
 from specfit.policies.eagle3 import Eagle3
-from tests.unit.backends.adversarial import LateDevice
+from specfit.testing.adversarial_device import random_orders
 from tests.unit.backends.models import (
     PROMPT,
     V,
     decode,
+    late_device,
     make_target,
     random_backend,
     random_model,
@@ -197,13 +198,23 @@ def late_backend(cache: str, fail_at: int | None = None) -> TorchBackend:
     folder = random_model()[0]
     checkpoint = Checkpoint.open(folder)
     head = HeadCheckpoint.load(folder / "eagle3", checkpoint.config)
-    return TorchBackend(checkpoint, head, LateDevice(fail_at), cache, torch.float32, 512)
+    return TorchBackend(checkpoint, head, late_device(fail_at), cache, torch.float32, 512)
 
 
 @pytest.mark.parametrize("cache", ["none", "lru:4", "lru:50%"])
 def test_a_device_that_delivers_late_changes_nothing(cache: str) -> None:
     with late_backend(cache) as backend:
         result = decode(backend, Eagle3(depth=2, top_k=3, max_nodes=9), REQUEST)
+    assert result.tokens == stock_text(REQUEST)
+
+
+@pytest.mark.parametrize("key", range(3))
+def test_copies_that_arrive_at_any_time_change_nothing(key: int) -> None:
+    (choose,) = random_orders(1, key)
+    with late_backend("lru:4") as backend:
+        backend.device._choose = choose
+        result = decode(backend, Eagle3(depth=2, top_k=3, max_nodes=9), REQUEST)
+        assert backend._store.slot_bytes_are_current()
     assert result.tokens == stock_text(REQUEST)
 
 

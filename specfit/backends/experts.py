@@ -77,6 +77,7 @@ class OffloadedExperts(nn.Module):
         order = np.argsort(pair_experts, kind="stable")  # pairs, grouped by expert
         needed = np.flatnonzero(counts)
         outputs = hidden_states.new_empty(len(order), self.hidden_size)
+        self.store.cache.note_tokens(self.layer, counts)
         for wave in self.store.waves(self.layer, needed):
             is_all = len(wave.experts) == len(needed)
             pairs = order if is_all else order[np.isin(pair_experts[order], wave.experts)]

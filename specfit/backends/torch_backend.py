@@ -68,7 +68,7 @@ class TorchBackend(Backend):
         self.stop_ids = checkpoint.stop_ids
         self.max_context = min(max_context, checkpoint.config.max_position_embeddings)
         self.cache_spec = cache_spec
-        cache = make_cache(cache_spec, self.geometry)
+        cache = make_cache(cache_spec, self.geometry, live=True)
         block = self.geometry.expert_bytes // dtype.itemsize
         bank = device.allocate_host(
             (self.geometry.num_layers, self.geometry.num_experts, block), dtype
@@ -98,7 +98,7 @@ class TorchBackend(Backend):
 
     def set_cache(self, spec: str) -> None:
         """Use another expert cache from the next request on; the weights stay loaded."""
-        cache = make_cache(spec, self.geometry)
+        cache = make_cache(spec, self.geometry, live=True)
         self._store = ExpertStore(self._store.bank, self.device, cache, self.geometry)
         self._target.use_store(self._store)
         self.cache_spec = spec

@@ -91,3 +91,51 @@ class Sieve(Reference):
             later = self.resident[self.resident.index(self.hand) + 1 :]
             self.hand = later[0] if later else None
         return victims
+
+
+class TokenReference(Reference):
+    """A rule that hears the tokens of each expert before a pass."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.tokens: dict[int, int] = {}
+
+    def note(self, tokens: dict[int, int]) -> None:
+        self.tokens = tokens
+
+
+class Spac(TokenReference):
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.states: dict[int, int] = {}
+
+    def victims(self, idle: list[int], excess: int) -> list[int]:
+        order = sorted(idle, key=lambda e: (self.states.get(e, 0), self.uses[e][-1], e))
+        return order[:excess]
+
+    def request(self, experts: list[int]) -> tuple[list[int], list[int]]:
+        answer = super().request(experts)
+        for expert in {*self.states, *self.tokens}:
+            state, count = self.states.get(expert, 0), self.tokens.get(expert, 0)
+            if count - state >= 5:
+                self.states[expert] = min(5, state + 1)
+            elif state - count >= 1:
+                self.states[expert] = state - 1
+        return answer
+
+
+class Static(TokenReference):
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.heat: dict[int, int] | None = None
+
+    def victims(self, idle: list[int], excess: int) -> list[int]:
+        heat = self.heat or {}
+        order = sorted(idle, key=lambda e: (heat.get(e, 0), self.uses[e][-1], e))
+        return order[:excess]
+
+    def request(self, experts: list[int]) -> tuple[list[int], list[int]]:
+        answer = super().request(experts)
+        if self.heat is None:
+            self.heat = self.tokens
+        return answer

@@ -7,8 +7,11 @@ from specfit.core.cache.lfru import Lfru
 from specfit.core.cache.lfu import Lfu
 from specfit.core.cache.lru import Lru
 from specfit.core.cache.none import NoCache
+from specfit.core.cache.pool import Pool
 from specfit.core.cache.random import Random
 from specfit.core.cache.sieve import Sieve
+from specfit.core.cache.spac import Spac
+from specfit.core.cache.static import Static
 
 __all__ = [
     "ExpertCache",
@@ -19,8 +22,11 @@ __all__ = [
     "LoadPlan",
     "Lru",
     "NoCache",
+    "Pool",
     "Random",
     "Sieve",
+    "Spac",
+    "Static",
     "cache_capacity",
     "caches",
     "make_cache",

@@ -76,25 +76,39 @@ def place(slots: Any, hits: Any, loads: Any, victims: Any, taken: Any, load_slot
 
 
 @kernel
-def take_smallest(keys: Any, candidates: Any, chosen: Any) -> None:
-    """Fill `chosen` with the candidates of the smallest keys, ties to the lower id, ascending.
+def take_smallest(keys: Any, ties: Any, candidates: Any, chosen: Any) -> None:
+    """Fill `chosen` with the candidates of the smallest keys, ascending.
 
-    ``keys`` is int64[E]; `candidates` is ascending and at least as long as `chosen`.
+    ``keys`` and ``ties``, which decide between equal keys, are int64[E]; then the lower id goes.
+    `candidates` is at least as long as `chosen`.
     """
     if chosen.size == candidates.size:
         chosen[:] = candidates
         return
     count = 0
     for candidate in candidates:
-        if count == chosen.size and keys[candidate] >= keys[chosen[count - 1]]:
-            continue
-        at = count if count < chosen.size else count - 1
-        while at > 0 and keys[candidate] < keys[chosen[at - 1]]:
-            chosen[at] = chosen[at - 1]
+        at = count
+        while at > 0 and _leaves_before(keys, ties, candidate, chosen[at - 1]):
+            if at < chosen.size:
+                chosen[at] = chosen[at - 1]
             at -= 1
-        chosen[at] = candidate
-        count = min(count + 1, chosen.size)
+        if at < chosen.size:
+            chosen[at] = candidate
+            count = min(count + 1, chosen.size)
     chosen.sort()
+
+
+@kernel
+def count_tokens(routing: Any, tokens: Any) -> None:
+    """Count in ``tokens[l, e]`` the tokens of ``routing``, int16[n, L, K], that go to expert e."""
+    for token in range(routing.shape[0]):
+        for layer in range(routing.shape[1]):
+            for k in range(routing.shape[2]):
+                expert = routing[token, layer, k]
+                is_repeated = False
+                for before in range(k):
+                    is_repeated |= routing[token, layer, before] == expert
+                tokens[layer, expert] += not is_repeated
 
 
 @kernel
@@ -110,6 +124,7 @@ def mark_needed(routing: Any, needed: Any) -> None:
 def serve_pass(
     slots: Any,
     keys: Any,
+    ties: Any,
     last_used: Any,
     loaded: Any,
     needed: Any,
@@ -119,33 +134,31 @@ def serve_pass(
 ) -> int:
     """Take a pass through a cache whose smallest keys leave first; return the requests so far.
 
-    ``slots``, ``keys``, ``last_used`` and ``loaded`` are int64[L, E], ``needed`` bool[L, E];
-    ``counts`` is int64[3, L] of hits, misses and evictions. ``keys`` may be ``last_used`` or
-    ``loaded`` itself. Equal to `ExpertCache.waves` layer by layer, but goes by the slots, which are
-    fewer than the experts.
+    ``slots``, ``keys``, ``ties``, ``last_used`` and ``loaded`` are int64[L, E], ``needed`` is
+    bool[L, E]; ``counts`` is int64[3, L] of hits, misses and evictions. ``keys`` and ``ties`` may
+    be ``last_used`` or ``loaded`` themselves. Equal to `ExpertCache.waves` layer by layer, but goes
+    by the slots, which are fewer than the experts.
     """
     experts = np.empty(needed.shape[1], np.int64)
     owners = np.empty(capacity, np.int64)
     wanted_by = np.zeros(needed.shape[1], np.int64)
     victims = np.empty(capacity, np.int64)
     for layer in range(needed.shape[0]):
-        num_hits, num_experts = _hits_first(slots[layer], needed[layer], experts)
-        _fill_owners(slots[layer], owners)
+        num_hits, num_experts = hits_first(slots[layer], needed[layer], experts)
+        fill_owners(slots[layer], owners)
         start, stop = 0, min(num_experts, capacity)
         experts[:stop].sort()
         while start < num_experts:
             num_requests += 1
-            counts[2, layer] += _serve_wave(
-                slots[layer],
-                owners,
-                keys[layer],
-                last_used[layer],
-                loaded[layer],
-                experts[start:stop],
-                num_requests,
-                wanted_by,
-                victims,
-            )
+            wave = experts[start:stop]
+            excess = mark_wave(slots[layer], owners, wave, num_requests, wanted_by)
+            if excess:
+                _choose_victims(
+                    owners, keys[layer], ties[layer], wanted_by, num_requests, victims[:excess]
+                )
+                free(slots[layer], owners, victims[:excess])
+                counts[2, layer] += excess
+            fill_slots(slots[layer], owners, last_used[layer], loaded[layer], wave, num_requests)
             start, stop = stop, min(num_experts, stop + capacity)
         counts[0, layer] += num_hits
         counts[1, layer] += num_experts - num_hits
@@ -153,7 +166,7 @@ def serve_pass(
 
 
 @kernel
-def _hits_first(slots: Any, needed: Any, experts: Any) -> tuple[int, int]:
+def hits_first(slots: Any, needed: Any, experts: Any) -> tuple[int, int]:
     """Fill in the needed experts, residents first, each part ascending; return hits and all."""
     count = 0
     for expert in range(needed.size):
@@ -169,7 +182,7 @@ def _hits_first(slots: Any, needed: Any, experts: Any) -> tuple[int, int]:
 
 
 @kernel
-def _fill_owners(slots: Any, owners: Any) -> None:
+def fill_owners(slots: Any, owners: Any) -> None:
     """Set ``owners[slot]`` to the expert in it, -1 where it is free."""
     owners[:] = -1
     for expert in range(slots.size):
@@ -178,22 +191,8 @@ def _fill_owners(slots: Any, owners: Any) -> None:
 
 
 @kernel
-def _serve_wave(
-    slots: Any,
-    owners: Any,
-    keys: Any,
-    last_used: Any,
-    loaded: Any,
-    experts: Any,
-    request: int,
-    wanted_by: Any,
-    victims: Any,
-) -> int:
-    """Make the experts of one wave resident; return how many left.
-
-    ``owners`` and ``victims`` are int64[capacity]; ``wanted_by`` is int64[E], the last request that
-    wanted each expert.
-    """
+def mark_wave(slots: Any, owners: Any, experts: Any, request: int, wanted_by: Any) -> int:
+    """Note in ``wanted_by``, int64[E], who wants the experts; return how many must leave."""
     num_loads = 0
     for expert in experts:
         wanted_by[expert] = request
@@ -201,12 +200,22 @@ def _serve_wave(
     num_free = 0
     for owner in owners:
         num_free += owner < 0
-    excess = max(0, num_loads - num_free)
-    if excess:
-        _choose_victims(owners, keys, wanted_by, request, victims[:excess])
-        for victim in victims[:excess]:
-            owners[slots[victim]] = -1
-            slots[victim] = -1
+    return int(max(0, num_loads - num_free))
+
+
+@kernel
+def free(slots: Any, owners: Any, victims: Any) -> None:
+    """Free the victims' slots."""
+    for victim in victims:
+        owners[slots[victim]] = -1
+        slots[victim] = -1
+
+
+@kernel
+def fill_slots(
+    slots: Any, owners: Any, last_used: Any, loaded: Any, experts: Any, request: int
+) -> None:
+    """Give the lowest free slots to the missing ones of `experts` and note their use."""
     slot = 0
     for expert in experts:
         if slots[expert] < 0:
@@ -216,24 +225,31 @@ def _serve_wave(
             slots[expert] = slot
             loaded[expert] = request
         last_used[expert] = request
-    return excess
 
 
 @kernel
-def _choose_victims(owners: Any, keys: Any, wanted_by: Any, request: int, victims: Any) -> None:
+def _choose_victims(
+    owners: Any, keys: Any, ties: Any, wanted_by: Any, request: int, victims: Any
+) -> None:
     """Fill in the residents of the smallest keys that `request` does not want; lower ids first."""
     count = 0
     for owner in owners:
         if owner < 0 or wanted_by[owner] == request:
             continue
         at = count
-        while at > 0 and (
-            keys[owner] < keys[victims[at - 1]]
-            or (keys[owner] == keys[victims[at - 1]] and owner < victims[at - 1])
-        ):
+        while at > 0 and _leaves_before(keys, ties, owner, victims[at - 1]):
             if at < victims.size:
                 victims[at] = victims[at - 1]
             at -= 1
         if at < victims.size:
             victims[at] = owner
             count = min(count + 1, victims.size)
+
+
+@kernel
+def _leaves_before(keys: Any, ties: Any, a: int, b: int) -> bool:
+    if keys[a] != keys[b]:
+        return bool(keys[a] < keys[b])
+    if ties[a] != ties[b]:
+        return bool(ties[a] < ties[b])
+    return a < b

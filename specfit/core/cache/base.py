@@ -15,7 +15,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.cache._kernels import find_candidates, mark_needed, place, split
+from specfit.core.cache._kernels import (
+    count_tokens,
+    find_candidates,
+    mark_needed,
+    place,
+    split,
+)
 from specfit.core.errors import CapacityError, ContractError, InvalidInputError
 from specfit.core.experts import ModelGeometry, Residency
 from specfit.core.registry import Registry
@@ -55,9 +61,9 @@ class LoadPlan:
 class ExpertCache(ABC):
     """Decides which experts stay in device memory; the same capacity in every layer.
 
-    Lifecycle: `allocate` once for a model, then `waves` for each layer of each pass, `end_pass`
-    after it, `reset` between requests that must not see each other. One method to write:
-    `choose_victims`.
+    Lifecycle: `allocate` once for a model, then `note_tokens` and `waves` for each layer of each
+    pass, `end_pass` after it, `reset` between requests that must not see each other; `prefetch`
+    between passes. One method to write: `choose_victims`.
     """
 
     is_stack_algorithm: ClassVar[bool] = False
@@ -65,6 +71,12 @@ class ExpertCache(ABC):
 
     keeps_experts: ClassVar[bool] = True
     """Whether experts stay resident from one pass to the next."""
+
+    counts_tokens: ClassVar[bool] = False
+    """Whether the rule looks at what `note_tokens` says."""
+
+    simulator_only: ClassVar[bool] = False
+    """Whether only a replay can use it: its slots are not those of one layer."""
 
     num_layers: int
     num_experts: int
@@ -153,18 +165,29 @@ class ExpertCache(ABC):
                 capacity=self.capacity,
             )
         self._num_requests += 1
-        slots = self._slots[layer]
-        hits, hit_slots, loads = np.empty((3, len(experts)), np.int64)
-        num_hits = split(slots, experts, hits, hit_slots, loads)
-        hits, hit_slots = hits[:num_hits], hit_slots[:num_hits]
-        loads = loads[: len(experts) - num_hits]
-        load_slots = victims = loads[:0]
-        if len(loads):
-            victims = self._victims(layer, experts, len(loads))
-            load_slots = self._place(slots, hits, loads, victims)
-            self._loaded[layer, loads] = self._num_requests
+        plan = self._bring_in(layer, experts)
         self._last_used[layer, experts] = self._num_requests
-        return LoadPlan(layer, hits, hit_slots, loads, load_slots, victims)
+        return plan
+
+    def prefetch(self, layer: int, experts: IdArray) -> LoadPlan:
+        """Make experts resident that a coming pass may need; it counts as no use of them.
+
+        Parameters
+        ----------
+        experts : int64[u]
+            Distinct experts, the most wanted first; those beyond the slots are left out. Residents
+            among them stay, others leave for them as the rule has it.
+
+        Returns
+        -------
+        LoadPlan
+            Its hits are the ones that were there already.
+        """
+        self._num_requests += 1
+        return self._bring_in(layer, np.sort(experts[: self.capacity]))
+
+    def note_tokens(self, layer: int, tokens: IdArray) -> None:  # noqa: B027 - optional hook
+        """Hear how many tokens of the coming pass go to each expert of a layer, int64[E]."""
 
     def run_pass(self, routing: NDArray[np.int16]) -> IdArray:
         """Take a whole pass through the cache, layer by layer, and end it, where nothing is copied.
@@ -179,6 +202,7 @@ class ExpertCache(ABC):
         int64[3, L]
             Hits, misses and evictions of each layer.
         """
+        self._note_pass(routing)
         needed = self._needed(routing)
         counts = np.zeros((3, self.num_layers), np.int64)
         for layer in range(self.num_layers):
@@ -189,6 +213,28 @@ class ExpertCache(ABC):
 
     def end_pass(self) -> None:  # noqa: B027 - optional hook
         """Tell the cache that a pass is over; nothing to do for most rules."""
+
+    def _bring_in(self, layer: int, experts: IdArray) -> LoadPlan:
+        """Make distinct experts, ascending and no more than the slots, resident together."""
+        slots = self._slots[layer]
+        hits, hit_slots, loads = np.empty((3, len(experts)), np.int64)
+        num_hits = split(slots, experts, hits, hit_slots, loads)
+        hits, hit_slots = hits[:num_hits], hit_slots[:num_hits]
+        loads = loads[: len(experts) - num_hits]
+        load_slots = victims = loads[:0]
+        if len(loads):
+            victims = self._victims(layer, experts, len(loads))
+            load_slots = self._place(slots, hits, loads, victims)
+            self._loaded[layer, loads] = self._num_requests
+        return LoadPlan(layer, hits, hit_slots, loads, load_slots, victims)
+
+    def _note_pass(self, routing: NDArray[np.int16]) -> None:
+        """Call `note_tokens` for every layer of a pass."""
+        if self.counts_tokens:
+            tokens = np.zeros((self.num_layers, self.num_experts), np.int64)
+            count_tokens(routing, tokens)
+            for layer in range(self.num_layers):
+                self.note_tokens(layer, tokens[layer])
 
     def _needed(self, routing: NDArray[np.int16]) -> NDArray[np.bool_]:
         """Return the experts that a pass needs in each layer, bool[L, E]."""
@@ -219,19 +265,30 @@ class ExpertCache(ABC):
 caches: Registry[ExpertCache] = Registry("cache", "specfit.caches")
 
 
-def make_cache(spec: str, geometry: ModelGeometry) -> ExpertCache:
+def make_cache(spec: str, geometry: ModelGeometry, *, live: bool = False) -> ExpertCache:
     """Return an allocated cache from text: ``lru:25%``, ``lru:16``, ``lru:8GiB`` or ``none``.
 
     Parameters of the rule follow the size: ``lfu:25%,decay=0.9``.
 
+    Parameters
+    ----------
+    live : bool
+        Whether real slots are to follow it.
+
     Raises
     ------
     UnknownPluginError, InvalidInputError, CapacityError
-        The rule is unknown, the size is no size, or it cannot hold one token's experts.
+        The rule is unknown or cannot be used live, the size is no size, or it cannot hold one
+        token's experts.
     """
     name, _, rest = spec.partition(":")
     size, _, params = rest.partition(",")
     cache = caches.make(f"{name}:{params}")
+    if live and cache.simulator_only:
+        raise InvalidInputError(
+            f"the cache '{name}' must be replayed: it exists in the simulator only. "
+            f"Give lru:{size or '25%'} to decode."
+        )
     default = str(geometry.experts_per_token) if name == "none" else ""
     cache.allocate(geometry, cache_capacity(size or default, geometry))
     return cache

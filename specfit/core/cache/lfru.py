@@ -7,16 +7,21 @@ use the name for several scores; this is uses / (passes since the last use + 1).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from specfit.core.cache.base import ExpertCache, IdArray, LoadPlan, caches
+from specfit.core.cache.base import caches
+from specfit.core.cache.keyed import KeyedCache
 
 
 @caches.register("lfru")
 @dataclass(eq=False)
-class Lfru(ExpertCache):
+class Lfru(KeyedCache):
     """Evict the experts of the smallest use rate; of equal ones the lowest id first."""
+
+    keys_follow_uses: ClassVar[bool] = True
 
     def reset(self) -> None:
         """See `ExpertCache.reset`."""
@@ -26,18 +31,15 @@ class Lfru(ExpertCache):
         self._uses = np.zeros(shape, np.int64)
         self._last_pass = np.zeros(shape, np.int64)
 
-    def request(self, layer: int, experts: IdArray) -> LoadPlan:
-        """See `ExpertCache.request`."""
-        plan = super().request(layer, experts)
-        self._uses[layer, experts] += 1
-        self._last_pass[layer, experts] = self._num_passes
-        return plan
+    @property
+    def keys(self) -> NDArray[Any]:
+        """Use rate of each expert, float64[L, E]."""
+        return self._uses / (self._num_passes - self._last_pass + 1)
 
-    def choose_victims(self, layer: int, candidates: IdArray, count: int) -> IdArray:
-        """See `ExpertCache.choose_victims`."""
-        ages = self._num_passes - self._last_pass[layer, candidates] + 1
-        order = np.argsort(self._uses[layer, candidates] / ages, kind="stable")
-        return np.sort(candidates[order[:count]])
+    def count_uses(self, where: Any) -> None:
+        """See `KeyedCache.count_uses`."""
+        self._uses[where] += 1
+        self._last_pass[where] = self._num_passes
 
     def end_pass(self) -> None:
         """See `ExpertCache.end_pass`."""

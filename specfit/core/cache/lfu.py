@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from specfit.core.cache.base import ExpertCache, IdArray, LoadPlan, caches
+from specfit.core.cache.base import caches
+from specfit.core.cache.keyed import KeyedCache
 from specfit.core.errors import InvalidInputError
 
 
 @caches.register("lfu")
 @dataclass(eq=False)
-class Lfu(ExpertCache):
+class Lfu(KeyedCache):
     """Evict the experts of the smallest decayed use count; of equal ones the lowest id first.
 
     Parameters
@@ -25,6 +28,8 @@ class Lfu(ExpertCache):
     decay : float
         Factor on a use for each pass since; above 0 and at most 1.
     """
+
+    keys_follow_uses: ClassVar[bool] = True
 
     decay: float = 0.95
 
@@ -39,17 +44,15 @@ class Lfu(ExpertCache):
         # Log of the sum of decay ** -pass over the uses: their order does not change with time.
         self._log_uses = np.full((self.num_layers, self.num_experts), -np.inf)
 
-    def request(self, layer: int, experts: IdArray) -> LoadPlan:
-        """See `ExpertCache.request`."""
-        plan = super().request(layer, experts)
-        use = -self._num_passes * math.log(self.decay)
-        self._log_uses[layer, experts] = np.logaddexp(self._log_uses[layer, experts], use)
-        return plan
+    @property
+    def keys(self) -> NDArray[Any]:
+        """Log of the decayed uses of each expert, float64[L, E]."""
+        return self._log_uses
 
-    def choose_victims(self, layer: int, candidates: IdArray, count: int) -> IdArray:
-        """See `ExpertCache.choose_victims`."""
-        order = np.argsort(self._log_uses[layer, candidates], kind="stable")
-        return np.sort(candidates[order[:count]])
+    def count_uses(self, where: Any) -> None:
+        """See `KeyedCache.count_uses`."""
+        use = -self._num_passes * math.log(self.decay)
+        self._log_uses[where] = np.logaddexp(self._log_uses[where], use)
 
     def end_pass(self) -> None:
         """See `ExpertCache.end_pass`."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from specfit.core.cache._sieve_kernels import choose, requeue, serve_pass
 from specfit.core.cache.base import ExpertCache, IdArray, LoadPlan, caches
-
-_NO_HAND = -1
 
 
 @caches.register("sieve")
@@ -24,43 +24,56 @@ class Sieve(ExpertCache):
     def reset(self) -> None:
         """See `ExpertCache.reset`."""
         super().reset()
-        self._is_marked = np.zeros((self.num_layers, self.num_experts), bool)
-        self._hands = np.full(self.num_layers, _NO_HAND, np.int64)  # the expert to look at next
+        shape = (self.num_layers, self.num_experts)
+        self._queues = np.zeros(shape, np.int64)  # residents, oldest first
+        self._lengths = np.zeros(self.num_layers, np.int64)
+        self._hands = np.zeros(self.num_layers, np.int64)  # place in the queue to look at next
+        self._is_marked = np.zeros(shape, bool)
 
     def request(self, layer: int, experts: IdArray) -> LoadPlan:
         """See `ExpertCache.request`."""
         plan = super().request(layer, experts)
         self._is_marked[layer, plan.hits] = True
+        return plan
+
+    def _bring_in(self, layer: int, experts: IdArray) -> LoadPlan:
+        plan = super()._bring_in(layer, experts)
         self._is_marked[layer, plan.loads] = False
+        self._lengths[layer] = requeue(
+            self._slots[layer], self._queues[layer], self._lengths[layer], plan.loads
+        )
         return plan
 
     def choose_victims(self, layer: int, candidates: IdArray, count: int) -> IdArray:
         """See `ExpertCache.choose_victims`."""
-        queue = self._oldest_first(layer)
-        is_candidate = np.zeros(self.num_experts, bool)
-        is_candidate[candidates] = True
-        marks = self._is_marked[layer]
-        victims: list[int] = []
-        hand = self._hands[layer]
-        at = queue.index(hand) if hand != _NO_HAND else 0
-        while len(victims) < count:
-            expert = queue[at]
-            if is_candidate[expert]:
-                if marks[expert]:
-                    marks[expert] = False
-                else:
-                    victims.append(expert)
-                    is_candidate[expert] = False
-            at = (at + 1) % len(queue)
-        self._hands[layer] = self._next_survivor(queue, at, set(victims))
-        return np.sort(np.array(victims, np.int64))
+        wanted_by = np.ones(self.num_experts, np.int64)
+        wanted_by[candidates] = 0
+        victims = np.empty(count, np.int64)
+        self._hands[layer] = choose(
+            self._queues[layer, : self._lengths[layer]],
+            self._is_marked[layer],
+            self._hands[layer],
+            wanted_by,
+            1,
+            victims,
+        )
+        return np.sort(victims)
 
-    def _oldest_first(self, layer: int) -> list[int]:
-        resident = np.flatnonzero(self._slots[layer] >= 0)
-        order = np.argsort(self._loaded[layer, resident], kind="stable")
-        return [int(expert) for expert in resident[order]]
-
-    def _next_survivor(self, queue: list[int], at: int, victims: set[int]) -> int:
-        """Return the first expert from `at` on that stays, or that the hand starts anew."""
-        ahead = [expert for expert in queue[at:] if expert not in victims] if at else []
-        return ahead[0] if ahead else _NO_HAND
+    def run_pass(self, routing: NDArray[np.int16]) -> IdArray:
+        """See `ExpertCache.run_pass`."""
+        counts = np.zeros((3, self.num_layers), np.int64)
+        self._num_requests = serve_pass(
+            self._slots,
+            self._queues,
+            self._lengths,
+            self._hands,
+            self._is_marked,
+            self._last_used,
+            self._loaded,
+            self._needed(routing),
+            self.capacity,
+            self._num_requests,
+            counts,
+        )
+        self.end_pass()
+        return counts

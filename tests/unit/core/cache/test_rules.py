@@ -15,8 +15,11 @@ REFERENCES = {
     "lfru": cache_rules.Lfru,
     "lfu": cache_rules.Lfu,
     "lru": cache_rules.Lru,
+    "pool": cache_rules.Lru,  # with one layer
     "random": cache_rules.Random,
     "sieve": cache_rules.Sieve,
+    "spac": cache_rules.Spac,
+    "static": cache_rules.Static,
 }
 GEOMETRY = example_geometry(num_layers=1, num_experts=24, experts_per_token=2)
 
@@ -38,7 +41,12 @@ def compare(name: str, num_passes: int, most: int, capacity: int) -> None:
     cache = caches.get(name)()
     cache.allocate(GEOMETRY, capacity)
     reference = REFERENCES[name](capacity)
+    rng = np.random.default_rng(4)
     for number, experts in enumerate(passes(num_passes, most)):
+        tokens = dict(zip(experts, rng.geometric(0.2, len(experts)).tolist(), strict=True))
+        cache.note_tokens(0, np.array([tokens.get(e, 0) for e in range(24)]))
+        if isinstance(reference, cache_rules.TokenReference):
+            reference.note(tokens)
         plan = cache.request(0, np.array(experts))
         cache.end_pass()
         answer = plan.loads.tolist(), plan.evictions.tolist()
@@ -84,6 +92,7 @@ def evicted(spec: str, sequence: list[int]) -> list[int]:
         ("lfru:3", [1, 1, 1, 2, 3, 4], [2]),
         # 1 is marked: the hand clears it and takes 2; then 3; then, from 4 on, 4
         ("sieve:3", [1, 2, 3, 1, 4, 5, 6], [2, 3, 4]),
+        ("pool:3", [1, 2, 3, 1, 4, 5], [2, 3]),
     ],
 )
 def test_a_case_by_hand(spec: str, sequence: list[int], victims: list[int]) -> None:

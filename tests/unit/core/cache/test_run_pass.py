@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 
-from specfit.core.cache import ExpertCache, caches
+from specfit.core.cache import ExpertCache, caches, make_cache
 from specfit.testing.examples import example_geometry
 
 GEOMETRY = example_geometry(num_layers=3, num_experts=20, experts_per_token=4)
@@ -16,6 +16,8 @@ GEOMETRY = example_geometry(num_layers=3, num_experts=20, experts_per_token=4)
 def by_waves(cache: ExpertCache, routing: np.ndarray) -> np.ndarray:
     counts = np.zeros((3, cache.num_layers), np.int64)
     for layer in range(cache.num_layers):
+        tokens = np.bincount(routing[:, layer].reshape(-1), minlength=cache.num_experts)
+        cache.note_tokens(layer, tokens)
         for wave in cache.waves(layer, np.unique(routing[:, layer]).astype(np.int64)):
             counts[:, layer] += len(wave.hits), len(wave.loads), len(wave.evictions)
     cache.end_pass()
@@ -44,3 +46,32 @@ def test_a_pass_takes_read_only_routing_and_repeated_experts(name: str) -> None:
     routing = np.array([[[1, 1, 2, 3], [0, 0, 0, 0], [5, 6, 7, 8]]], np.int16)
     routing.setflags(write=False)
     assert cache.run_pass(routing)[1].tolist() == [3, 1, 4]
+
+
+@pytest.mark.parametrize("name", caches.names())
+def test_what_is_prefetched_is_there_and_counts_as_no_miss(name: str) -> None:
+    """It goes where the rule has it, over no more slots than there are, the most wanted first."""
+    cache = caches.get(name)()
+    cache.allocate(GEOMETRY, 6)
+    rng = np.random.default_rng(2)
+    for _ in range(40):
+        routing = rng.random((2, 3, 20)).argsort(axis=2)[:, :, :4].astype(np.int16)
+        wanted = rng.permutation(20)[:9]
+        before = cache.residency().mask[1]
+        plan = cache.prefetch(1, wanted)
+        room = min(cache.capacity, len(wanted))
+        assert set(plan.hits) | set(plan.loads) == set(wanted[:room].tolist())
+        assert before[plan.hits].all() and not before[plan.loads].any()
+        after = cache.residency().mask[1]
+        assert after[wanted[:room]].all()
+        needed = np.unique(routing[:, 1])
+        misses = cache.run_pass(routing)[1, 1]
+        if name != "pool":  # whose layer 0 takes slots from layer 1
+            assert misses == (~after[needed]).sum()
+
+
+def test_a_prefetch_is_no_use_under_lru() -> None:
+    cache = make_cache("lru:4", GEOMETRY)
+    cache.request(0, np.array([1, 2, 3]))
+    cache.prefetch(0, np.array([9]))
+    assert cache.request(0, np.array([5])).evictions.tolist() == [9]

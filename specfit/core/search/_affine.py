@@ -25,16 +25,16 @@ import numpy as np
 from specfit.core._jit import kernel
 from specfit.core.search._cut import closure
 from specfit.core.search._rows import (
-    LANES,
     UNSHARED,
     Rows,
     add_row,
     capped_seconds,
-    charge,
-    charge_worth,
+    charges,
+    charges_by_worth,
     load_of,
     root_load,
     share_units,
+    worth_of,
 )
 from specfit.core.search._tree import best_ratio, best_subtree, drop_hopeless
 
@@ -209,14 +209,14 @@ def _prune(
     """Share, bound and remove until nothing goes; return whether that proves the best selection."""
     seconds = np.empty(live.size)
     through = np.empty(live.size)
-    lanes = np.empty(LANES)
+    was_live = np.empty(live.size, np.bool_)
     best_first = False
     while True:
         counts[0] += 1
         if best_first:
-            _charge_best_first(task, best, live, load, scratch, lanes, seconds)
+            _charge_best_first(task, best, full_s, live, load, scratch, seconds)
         else:
-            _charge_by_worth(task, full_s, live, load, scratch, lanes, seconds)
+            _charge_by_worth(task, full_s, live, load, scratch, seconds)
         while True:
             bound = best_subtree(
                 task.parents, task.profits, seconds, live, best.values[LAMBDA], 0.0, gains, taken
@@ -227,7 +227,7 @@ def _prune(
                 break
             if task.mode == SIGN:
                 return True
-        was_live = live.copy()
+        was_live[:] = live
         dropped = drop_hopeless(task.parents, gains, live, through, _bar(best))
         if dropped:
             _unload(task, live, was_live, dropped, load)
@@ -250,59 +250,50 @@ def _unload(task: Task, live: Any, was_live: Any, num_dropped: int, load: Any) -
 
 
 @kernel
-def _charge_evenly(
-    task: Task, full_s: Any, live: Any, load: Any, unit: Any, lanes: Any, seconds: Any
-) -> None:
+def _charge_evenly(task: Task, full_s: Any, live: Any, load: Any, unit: Any, seconds: Any) -> None:
     """Write what each live node costs when all live nodes share the columns."""
-    binds = share_units(task.rows.weight_s, task.base, load, unit)
+    if share_units(task.rows.weight_s, task.base, load, unit):
+        charges(task.rows, live, unit, seconds)
+    else:
+        seconds[:] = full_s
+    seconds += task.node_s
     seconds[0] = task.fixed_s + task.node_s + full_s[0]
-    for v in range(1, live.size):
-        if live[v]:
-            shared = charge(task.rows, v, unit, lanes) if binds else full_s[v]
-            seconds[v] = task.node_s + shared
 
 
 @kernel
 def _charge_by_worth(
-    task: Task, full_s: Any, live: Any, load: Any, unit: Any, lanes: Any, seconds: Any
+    task: Task, full_s: Any, live: Any, load: Any, unit: Any, seconds: Any
 ) -> None:
     """Write what each live node costs when those worth more tokens pay more of the columns."""
     weight_s, base = task.rows.weight_s, task.base
-    unit[:] = 0.0
-    for v in range(1, live.size):
-        if live[v]:
-            add_row(task.rows, v, unit, task.profits[v])
+    worth_of(task.rows, live, task.profits, unit)
     for c in range(weight_s.size):
         is_over = load[c] > 1.0 and unit[c] > 0.0
         unit[c] = weight_s[c] * (1.0 - base[c]) / unit[c] if is_over else UNSHARED
+    charges_by_worth(task.rows, live, weight_s, unit, task.profits, seconds)
+    seconds += task.node_s
     seconds[0] = task.fixed_s + task.node_s + full_s[0]
-    for v in range(1, live.size):
-        if live[v]:
-            paid = charge_worth(task.rows, v, weight_s, unit, task.profits[v], lanes)
-            seconds[v] = task.node_s + paid
 
 
 @kernel
 def _charge_best_first(
-    task: Task, best: Best, live: Any, load: Any, unit: Any, lanes: Any, seconds: Any
+    task: Task, best: Best, full_s: Any, live: Any, load: Any, unit: Any, seconds: Any
 ) -> None:
     """Write what each live node costs when the best selection pays first, the others the rest."""
     weight_s = task.rows.weight_s
-    first = np.zeros(weight_s.size)
-    for v in range(live.size):
-        if live[v] and (best.mask[v] or v == 0):
-            add_row(task.rows, v, first, 1.0)
+    group = live & best.mask
+    group[0] = True
+    first = np.empty(weight_s.size)
+    load_of(task.rows, group, first)
     share_units(weight_s, task.base, first, unit)
-    for v in range(1, live.size):
-        if live[v] and best.mask[v]:
-            seconds[v] = task.node_s + charge(task.rows, v, unit, lanes)
+    charges(task.rows, group, unit, seconds)
     for c in range(weight_s.size):
         room = max(0.0, 1.0 - first[c])
         others = load[c] - first[c]
         unit[c] = weight_s[c] if others <= room else weight_s[c] * room / others
-    for v in range(1, live.size):
-        if live[v] and not best.mask[v]:
-            seconds[v] = task.node_s + charge(task.rows, v, unit, lanes)
+    charges(task.rows, live & ~best.mask, unit, seconds)
+    seconds += task.node_s
+    seconds[0] = task.fixed_s + task.node_s + full_s[0]
 
 
 @kernel
@@ -326,7 +317,7 @@ def _is_smallest(
     live[:] = best.mask
     load_of(task.rows, live, load)
     seconds = np.empty(live.size)
-    _charge_evenly(task, full_s, live, load, scratch, np.empty(LANES), seconds)
+    _charge_evenly(task, full_s, live, load, scratch, seconds)
     best_subtree(
         task.parents, task.profits, seconds, live, best.values[LAMBDA], _margin(best), gains, taken
     )

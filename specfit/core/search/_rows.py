@@ -47,7 +47,6 @@ def add_row(rows: Rows, node: int, load: Any, sign: float) -> None:
 def charge(rows: Rows, node: int, unit: Any, lanes: Any) -> float:
     """Return the sum over columns of ``r_node(c) * unit[c]``; `lanes` is float64[LANES] scratch."""
     num_columns = rows.weight_s.size
-    total = 0.0
     if rows.cols.size == 0:
         row = rows.vals[node * num_columns : (node + 1) * num_columns]
         lanes[:] = 0.0
@@ -57,12 +56,85 @@ def charge(rows: Rows, node: int, unit: Any, lanes: Any) -> float:
                 lanes[j] += row[i + j] * unit[i + j]
         for i in range(whole, row.size):
             lanes[i - whole] += row[i] * unit[i]
-        for j in range(LANES):
-            total += lanes[j]
-    else:
-        for i in range(rows.indptr[node], rows.indptr[node + 1]):
-            total += rows.vals[i] * unit[rows.cols[i]]
+        return _sum_of(lanes)
+    total = 0.0
+    for i in range(rows.indptr[node], rows.indptr[node + 1]):
+        total += rows.vals[i] * unit[rows.cols[i]]
     return total
+
+
+@kernel
+def _sum_of(lanes: Any) -> float:
+    """Return the sum of float64[LANES]; four sums at a time, since one would wait for itself."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    for j in range(0, LANES, 4):
+        a += lanes[j]
+        b += lanes[j + 1]
+        c += lanes[j + 2]
+        d += lanes[j + 3]
+    return (a + b) + (c + d)
+
+
+@kernel
+def load_of(rows: Rows, chosen: Any, load: Any) -> None:
+    """Write the sum of the rows of the `chosen` nodes, bool[N], to `load`, float64[C]."""
+    load[:] = 0.0
+    if rows.cols.size == 0:
+        for node in range(chosen.size):
+            if chosen[node]:
+                add_row(rows, node, load, 1.0)
+        return
+    indptr, cols, vals = rows.indptr, rows.cols, rows.vals
+    for node in range(chosen.size):
+        if chosen[node]:
+            for entry in range(indptr[node], indptr[node + 1]):
+                i = np.uint64(entry)
+                load[np.uint32(cols[i])] += vals[i]
+
+
+@kernel
+def worth_of(rows: Rows, chosen: Any, worths: Any, load: Any) -> None:
+    """Write the sum of ``worths[v]`` times row v, over the `chosen` nodes but the root, to `load`.
+
+    `worths` is float64[N].
+    """
+    load[:] = 0.0
+    indptr, cols, vals = rows.indptr, rows.cols, rows.vals
+    for node in range(1, chosen.size):
+        if chosen[node]:
+            worth = worths[node]
+            if cols.size == 0:
+                add_row(rows, node, load, worth)
+                continue
+            for entry in range(indptr[node], indptr[node + 1]):
+                i = np.uint64(entry)
+                load[np.uint32(cols[i])] += worth * vals[i]
+
+
+@kernel
+def charges(rows: Rows, chosen: Any, unit: Any, out: Any) -> None:
+    """Write `charge` of each of the `chosen` nodes but the root to `out`, float64[N].
+
+    One call for all rows: each call costs as much as some twenty entries.
+    """
+    lanes = np.empty(LANES)
+    indptr, cols, vals = rows.indptr, rows.cols, rows.vals
+    for node in range(1, chosen.size):
+        if not chosen[node]:
+            continue
+        if cols.size == 0:
+            out[node] = charge(rows, node, unit, lanes)
+            continue
+        a, b = 0.0, 0.0  # one sum would wait for itself
+        first, end = indptr[node], indptr[node + 1]
+        for entry in range(first, end - 1, 2):
+            i, j = np.uint64(entry), np.uint64(entry + 1)
+            a += vals[i] * unit[np.uint32(cols[i])]
+            b += vals[j] * unit[np.uint32(cols[j])]
+        if (end - first) & 1:
+            i = np.uint64(end - 1)
+            a += vals[i] * unit[np.uint32(cols[i])]
+        out[node] = a + b
 
 
 UNSHARED = 1e300
@@ -70,43 +142,62 @@ UNSHARED = 1e300
 
 
 @kernel
-def charge_worth(rows: Rows, node: int, most: Any, unit: Any, worth: float, lanes: Any) -> float:
-    """Return the sum over columns of ``r_node(c) * min(most[c], worth * unit[c])``."""
-    num_columns = rows.weight_s.size
-    total = 0.0
-    if rows.cols.size == 0:
-        row = rows.vals[node * num_columns : (node + 1) * num_columns]
-        lanes[:] = 0.0
-        whole = row.size // LANES * LANES
-        for i in range(0, whole, LANES):
-            for j in range(LANES):
-                lanes[j] += row[i + j] * min(most[i + j], worth * unit[i + j])
-        for i in range(whole, row.size):
-            lanes[i - whole] += row[i] * min(most[i], worth * unit[i])
-        for j in range(LANES):
-            total += lanes[j]
-    else:
-        for i in range(rows.indptr[node], rows.indptr[node + 1]):
-            c = rows.cols[i]
-            total += rows.vals[i] * min(most[c], worth * unit[c])
-    return total
+def charges_by_worth(rows: Rows, chosen: Any, most: Any, unit: Any, worths: Any, out: Any) -> None:
+    """Write the sum over columns of ``r_v(c) * min(most[c], worths[v] * unit[c])`` to `out`.
+
+    Of each of the `chosen` nodes but the root.
+    """
+    lanes = np.empty(LANES)
+    indptr, cols, vals = rows.indptr, rows.cols, rows.vals
+    for node in range(1, chosen.size):
+        if not chosen[node]:
+            continue
+        worth = worths[node]
+        if cols.size == 0:
+            out[node] = _dense_by_worth(rows, node, most, unit, worth, lanes)
+            continue
+        a, b = 0.0, 0.0
+        first, end = indptr[node], indptr[node + 1]
+        for entry in range(first, end - 1, 2):
+            i, j = np.uint64(entry), np.uint64(entry + 1)
+            c, d = np.uint32(cols[i]), np.uint32(cols[j])
+            a += vals[i] * min(most[c], worth * unit[c])
+            b += vals[j] * min(most[d], worth * unit[d])
+        if (end - first) & 1:
+            i = np.uint64(end - 1)
+            c = np.uint32(cols[i])
+            a += vals[i] * min(most[c], worth * unit[c])
+        out[node] = a + b
 
 
 @kernel
-def load_of(rows: Rows, chosen: Any, load: Any) -> None:
-    """Write the sum of the rows of the `chosen` nodes, bool[N], to `load`, float64[C]."""
-    load[:] = 0.0
-    for node in range(chosen.size):
-        if chosen[node]:
-            add_row(rows, node, load, 1.0)
+def _dense_by_worth(rows: Rows, node: int, most: Any, unit: Any, worth: float, lanes: Any) -> float:
+    """Return what a row of the dense layout is charged; `lanes` is float64[LANES] scratch."""
+    num_columns = rows.weight_s.size
+    row = rows.vals[node * num_columns : (node + 1) * num_columns]
+    lanes[:] = 0.0
+    whole = row.size // LANES * LANES
+    for i in range(0, whole, LANES):
+        for j in range(LANES):
+            lanes[j] += row[i + j] * min(most[i + j], worth * unit[i + j])
+    for i in range(whole, row.size):
+        lanes[i - whole] += row[i] * min(most[i], worth * unit[i])
+    return _sum_of(lanes)
 
 
 @kernel
 def capped_seconds(weight_s: Any, load: Any) -> float:
     """Return the seconds of all columns, the sum of ``weight_s * min(1, load)``."""
+    whole = weight_s.size // 8 * 8
+    sums = np.zeros(8)
+    for i in range(0, whole, 8):
+        for j in range(8):
+            sums[j] += weight_s[i + j] * min(1.0, load[i + j])
+    for i in range(whole, weight_s.size):
+        sums[i - whole] += weight_s[i] * min(1.0, load[i])
     total = 0.0
-    for c in range(weight_s.size):
-        total += weight_s[c] * min(1.0, load[c])
+    for j in range(8):
+        total += sums[j]
     return total
 
 
@@ -152,11 +243,9 @@ def shared_seconds(rows: Rows, full_s: Any, totals: Any, out: Any) -> None:
     """Write what each row costs, float64[N], when all nodes share every column evenly."""
     base = root_load(rows)
     unit = np.empty(totals.size)
-    lanes = np.empty(LANES)
     out[:] = full_s
     if share_units(rows.weight_s, base, totals, unit):
-        for v in range(1, out.size):
-            out[v] = charge(rows, v, unit, lanes)
+        charges(rows, np.ones(out.size, np.bool_), unit, out)
 
 
 @kernel
@@ -165,3 +254,28 @@ def all_share(
 ) -> None:
     """See `shared_seconds`; takes the demand matrix as separate arrays."""
     shared_seconds(Rows(indptr, cols, vals, weight_s), full_s, totals, out)
+
+
+@kernel
+def expected_use(
+    rows_at: Any,  # int64[n], selected nodes
+    factors: Any,  # float32[N], the part of each row that is charged
+    experts: Any,  # int64[C], flat id of each column
+    is_counted: Any,  # bool[L*E]
+    indptr: Any,
+    cols: Any,
+    vals: Any,
+    weight_s: Any,
+) -> tuple[float, float]:
+    """Return the expected number of counted experts in use, and the seconds of all in use."""
+    load = np.zeros(weight_s.size)
+    rows = Rows(indptr, cols, vals, weight_s)
+    for node in rows_at:
+        add_row(rows, node, load, 1.0 / max(factors[node], 1e-30))
+    count, seconds = 0.0, 0.0
+    for c in range(load.size):
+        used = min(1.0, load[c])
+        seconds += used * weight_s[c]
+        if is_counted[experts[c]]:
+            count += used
+    return count, seconds

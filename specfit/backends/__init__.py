@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from specfit.core.errors import CheckpointError, InvalidInputError
 
 if TYPE_CHECKING:
-    from specfit.backends.device import EmulatedLink
+    from specfit.backends.device import Device, EmulatedLink
     from specfit.backends.torch_backend import TorchBackend
 
 __all__ = ["load"]
@@ -42,7 +42,8 @@ def load(
     link : EmulatedLink, optional
         Link to emulate between host and device.
     device : str
-        Only ``"cpu"`` so far.
+        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. The CUDA path has been tested against a stand-in
+        only; `tests/gpu` holds it against the CPU where there is a GPU.
     dtype : str
         Of the weights: ``float32`` or ``bfloat16``.
     threads : int, optional
@@ -58,12 +59,10 @@ def load(
     import torch
 
     from specfit.backends.checkpoint import Checkpoint
-    from specfit.backends.cpu import CpuDevice
     from specfit.backends.eagle3_checkpoint import HeadCheckpoint
     from specfit.backends.torch_backend import TorchBackend
 
-    if device != "cpu":
-        raise InvalidInputError(f"device must be 'cpu'; got '{device}'.")
+    where = _device(device, link)
     if dtype not in ("float32", "bfloat16"):
         raise InvalidInputError(f"dtype must be float32 or bfloat16; got '{dtype}'.")
     folder = _folder(model)
@@ -73,10 +72,32 @@ def load(
     if threads is not None:
         torch.set_num_threads(threads)
     backend = TorchBackend(
-        checkpoint, head_checkpoint, CpuDevice(link), cache, getattr(torch, dtype), max_context
+        checkpoint, head_checkpoint, where, cache, getattr(torch, dtype), max_context
     )
     backend.warm_up()
     return backend
+
+
+def _device(name: str, link: EmulatedLink | None) -> Device:
+    import torch
+
+    from specfit.backends.cpu import CpuDevice
+    from specfit.backends.cuda import CudaDevice
+
+    if name == "cpu":
+        return CpuDevice(link)
+    kind, _, index = name.partition(":")
+    if kind != "cuda" or not (index or "0").isdecimal():
+        raise InvalidInputError(f"device must be 'cpu', 'cuda' or 'cuda:N'; got '{name}'.")
+    if link is not None:
+        raise InvalidInputError("a link is emulated on the CPU only; a GPU has its own.")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(index or 0) >= count:
+        raise InvalidInputError(
+            f"device '{name}' needs a CUDA device; torch.cuda.is_available() is "
+            f"{torch.cuda.is_available()} and {count} are seen. Use device='cpu'."
+        )
+    return CudaDevice(int(index or 0))
 
 
 def _folder(model: str | Path) -> Path:

@@ -244,7 +244,10 @@ class Eagle3Drafter:
         for some, their in zip(
             features.split(CATCH_UP_PAIRS), tokens.split(CATCH_UP_PAIRS), strict=True
         ):
-            hidden = self.head.forward(their, self.head.project(some), self._num_pairs, None)
+            projected = self.head.project(some)
+            hidden = self.head.forward(
+                their.to(projected.device), projected, self._num_pairs, None
+            )
             self._num_pairs += len(their)
         self._last_hidden = hidden[-1:]
         self._pending = []
@@ -278,11 +281,12 @@ class Eagle3Drafter:
         lineage = drawn.add(nodes, parents)
         mask = np.ones((len(nodes), self._num_pairs + lineage.shape[1] - 1), bool)
         mask[:, self._num_pairs :] = lineage[:, 1:]  # the root's row is a committed pair's
+        where = drawn.hidden.device
         hidden = self.head.forward(
-            torch.from_numpy(tree.tokens[nodes]),
-            drawn.hidden.index_select(0, torch.tensor(parents)),
+            torch.from_numpy(tree.tokens[nodes]).to(where),
+            drawn.hidden.index_select(0, torch.tensor(parents, device=where)),
             self._num_pairs - 1 + int(tree.depths[nodes[0]]),
-            torch.from_numpy(mask),
+            torch.from_numpy(mask).to(where),
         )
         drawn.hidden = torch.cat([drawn.hidden, hidden])
         return hidden

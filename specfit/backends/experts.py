@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -56,6 +57,7 @@ class OffloadedExperts(nn.Module):
         up = pool[:, :split].view(-1, 2 * self.intermediate_size, self.hidden_size)
         down = pool[:, split:].view(-1, self.hidden_size, self.intermediate_size)
         self.store = store
+        self._pools = up.transpose(1, 2), down.transpose(1, 2)
         self._gate_up = list(up.transpose(1, 2).unbind(0))  # S x [D, 2 I]
         self._down = list(down.transpose(1, 2).unbind(0))  # S x [I, D]
 
@@ -71,7 +73,7 @@ class OffloadedExperts(nn.Module):
         top_k_weights : Tensor [T, K]
             The router's weights.
         """
-        self.routing = top_k_index.cpu().numpy()
+        self.routing = self.store.device.fetch(top_k_index).numpy()
         pair_experts = self.routing.reshape(-1)  # [T * K]
         counts = np.bincount(pair_experts, minlength=self.store.geometry.num_experts)
         order = np.argsort(pair_experts, kind="stable")  # pairs, grouped by expert
@@ -90,18 +92,46 @@ class OffloadedExperts(nn.Module):
         self, hidden: Tensor, pairs: Tensor, counts: NDArray[np.int64], wave: Wave, outputs: Tensor
     ) -> None:
         """Write the outputs of the wave's pairs, which are grouped by expert."""
-        sizes, slots = counts[wave.experts].tolist(), wave.slots.tolist()
         rows = hidden.index_select(0, pairs // (len(outputs) // len(hidden)))
+        multiply = self._multiply_grouped if is_grouped(rows) else self._multiply_each
+        outputs.index_copy_(0, pairs, multiply(rows, counts[wave.experts], wave.slots))
+
+    def _multiply_each(
+        self, rows: Tensor, sizes: NDArray[np.int64], slots: NDArray[np.int64]
+    ) -> Tensor:
+        """Return the experts' outputs of rows that are grouped by expert, one product a slot."""
+        parts, places = sizes.tolist(), slots.tolist()
         gate_up = rows.new_empty(len(rows), 2 * self.intermediate_size)
         for slot, source, target in zip(
-            slots, rows.split(sizes), gate_up.split(sizes), strict=True
+            places, rows.split(parts), gate_up.split(parts), strict=True
         ):
             torch.mm(source, self._gate_up[slot], out=target)
         gate, up = gate_up.chunk(2, dim=-1)
         inner = self.activation(gate) * up
         results = torch.empty_like(rows)
         for slot, source, target in zip(
-            slots, inner.split(sizes), results.split(sizes), strict=True
+            places, inner.split(parts), results.split(parts), strict=True
         ):
             torch.mm(source, self._down[slot], out=target)
-        outputs.index_copy_(0, pairs, results)
+        return results
+
+    def _multiply_grouped(
+        self, rows: Tensor, sizes: NDArray[np.int64], slots: NDArray[np.int64]
+    ) -> Tensor:
+        """Return what `_multiply_each` does in two launches, whose groups are the layer's slots."""
+        by_slot = np.argsort(slots)
+        starts = np.cumsum(sizes) - sizes
+        order = np.concatenate([np.arange(starts[i], starts[i] + sizes[i]) for i in by_slot])
+        ends = np.zeros(len(self._gate_up), np.int32)
+        ends[slots] = sizes
+        offsets = torch.from_numpy(np.cumsum(ends, dtype=np.int32)).to(rows.device)
+        places = torch.from_numpy(order).to(rows.device)
+        gate_up = F.grouped_mm(rows.index_select(0, places), self._pools[0], offs=offsets)
+        gate, up = gate_up.chunk(2, dim=-1)
+        products = F.grouped_mm(self.activation(gate) * up, self._pools[1], offs=offsets)
+        return torch.empty_like(rows).index_copy_(0, places, products)
+
+
+def is_grouped(rows: Tensor) -> bool:
+    """Return whether products are taken in groups: where a launch costs more than a product."""
+    return rows.is_cuda and rows.dtype == torch.bfloat16

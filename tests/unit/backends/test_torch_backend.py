@@ -365,7 +365,7 @@ def test_bfloat16_weights_decode() -> None:
     ("options", "error", "message"),
     [
         ({"model": "tinny"}, CheckpointError, "no model 'tinny'"),
-        ({"device": "tpu"}, InvalidInputError, "device must be 'cpu'"),
+        ({"device": "tpu"}, InvalidInputError, "device must be"),
         ({"dtype": "int8"}, InvalidInputError, "dtype must be"),
         ({"cache": "lru:2"}, CapacityError, "one token's experts"),
     ],

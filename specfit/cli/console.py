@@ -75,6 +75,11 @@ def print_table(
         print_text(note, style="dim")
 
 
+def is_narrow(columns: int) -> bool:
+    """Return whether stdout is a terminal of fewer columns than this."""
+    return _console().width < columns
+
+
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, is_numeric: bool) -> Table:
     from rich import box
     from rich.table import Table

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specfit.core.decode import CycleRecord, DecodeResult
 from specfit.report.marginal import marginal_expert_s
@@ -23,13 +25,21 @@ def cycle_to_show(results: Sequence[DecodeResult]) -> CycleRecord | None:
     return max(cycles, key=_worth_showing, default=None)
 
 
-def view_of(record: CycleRecord, decode: Callable[[Sequence[int]], str], *, title: str) -> TreeView:
+def view_of(
+    record: CycleRecord,
+    decode: Callable[[Sequence[int]], str],
+    *,
+    title: str,
+    rules: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
+) -> TreeView:
     """Return the picture's content for a finished cycle.
 
     Parameters
     ----------
     decode : callable
         Returns the text of some tokens.
+    rules : mapping of str to bool[N], optional
+        What other rules would verify of the same tree.
     """
     outcome = record.outcome
     cycle, selection = outcome.cycle, outcome.selection
@@ -45,6 +55,7 @@ def view_of(record: CycleRecord, decode: Callable[[Sequence[int]], str], *, titl
         accepted=accepted,
         title=title,
         caption=_caption(record, decode),
+        rules=rules,
     )
 
 

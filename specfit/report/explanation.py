@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specfit.core.decode import CycleRecord
 from specfit.core.tree import DraftTree
 from specfit.report.marginal import marginal_expert_s, marginal_misses
+from specfit.report.reenact import Look
+from specfit.report.what_if import Answer
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,82 @@ def expectation_text(record: CycleRecord) -> str:
         f"that is {expected.committed / expected.cycle_s:.1f} tokens/s. "
     )
     return (
-        f"{len(outcome.cycle.tree)} nodes in {outcome.cycle.levels} levels drafted, "
+        f"{_counted(len(outcome.cycle.tree), 'node')} in "
+        f"{_counted(outcome.cycle.levels, 'level')} drafted, "
         f"{len(outcome.selection)} verified; {resident:.0%} of the experts were resident. "
         f"{believed}Came: {came}."
     )
+
+
+def rule_texts(answer: Answer, policy: str) -> list[str]:
+    """Return a line for the policy and for each other rule: nodes, expected tokens and rate."""
+    levels = answer.cycle.levels
+    masks = {policy: (answer.decision.mask, answer.decision.levels)}
+    masks |= {name: (mask, levels) for name, mask in answer.rules.items()}
+    lines = []
+    for name, (mask, drafted) in masks.items():
+        expected = answer.expect(mask, drafted)
+        rate = expected.committed / expected.cycle_s
+        lines.append(
+            f"{name}: {_counted(int(mask.sum()), 'node')}, {expected.committed:.2f} tokens and "
+            f"{expected.copies:.1f} copies in {expected.cycle_s * 1e3:.1f} ms, "
+            f"{rate:.2f} tokens/s{_difference(mask, answer.decision.mask)}"
+        )
+    return lines
+
+
+def price_text(answer: Answer) -> str:
+    """Return what a second costs in tokens, and so what a node has to bring."""
+    price, decision = answer.best.price, answer.decision
+    expected = answer.expect(decision.mask, decision.levels)
+    full = expected.committed / expected.cycle_s
+    discounted = (
+        f" The search forgives part of the experts that the next cycle needs anyway: by what it "
+        f"charges the choice has {price:.2f} tokens/s, at full price {full:.2f}."
+        if decision.best is not None and price > full * (1 + 1e-9)
+        else ""
+    )
+    return (
+        f"price: {price:.2f} tokens/s, so a node has to bring {price / 1e3:.4f} tokens for each "
+        f"millisecond it adds, or help others to.{discounted}"
+    )
+
+
+def look_texts(looks: Sequence[Look]) -> list[str]:
+    """Return a line a level: the best selection so far, and whether more drafting could beat it."""
+    lines = []
+    for look in looks:
+        best, decision = look.best, look.decision
+        line = (
+            f"level {look.levels}: best {_counted(best.num_nodes, 'node')} of {len(best.mask)}, "
+            f"{best.expected_committed:.2f} tokens in {best.cycle_s * 1e3:.1f} ms; "
+        )
+        if decision is None:
+            line += "it was not asked whether to draft on"
+        elif decision.draft:
+            surplus = float(decision.surplus[decision.levels_ahead - 1])
+            line += (
+                f"draft on: {_counted(decision.levels_ahead, 'more level')} may gain "
+                f"{surplus:.3f} tokens over stopping"
+            )
+        else:
+            line += "stop: no number of further levels looks worth its time"
+        lines.append(line)
+    return lines
+
+
+def _difference(mask: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> str:
+    """Return which nodes a rule would add and leave out; nothing where it agrees."""
+    more, less = np.flatnonzero(mask & ~chosen), np.flatnonzero(chosen & ~mask)
+    parts = [f"also {_listed(more)}"] if len(more) else []
+    parts += [f"not {_listed(less)}"] if len(less) else []
+    return f"; {', '.join(parts)}" if parts else ""
+
+
+def _listed(nodes: NDArray[np.intp]) -> str:
+    shown = ", ".join(map(str, nodes[:8].tolist()))
+    return shown if len(nodes) <= 8 else f"{shown} and {len(nodes) - 8} more"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

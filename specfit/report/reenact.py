@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, replace
 from functools import cache as cached
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,7 +161,7 @@ class Decision:
     best: SearchResult | None = None
 
 
-def decide(policy: Policy, cycle: Cycle) -> Decision:
+def decide(policy: Policy, cycle: Cycle, *, to_the_end: bool = False) -> Decision:
     """Ask a policy as the decode loop does: plan, after each level, select.
 
     Parameters
@@ -169,30 +170,60 @@ def decide(policy: Policy, cycle: Cycle) -> Decision:
         Its state changes. One that exposes a `LevelSearch` as `search` also shows what it saw.
     cycle : Cycle
         A cycle with its tree.
+    to_the_end : bool
+        Go on to the deepest level of the tree, under the plan in force, whatever the policy says.
     """
-    search = getattr(policy, "search", None)
-    search = search if isinstance(search, LevelSearch) else None
-    looks: list[Look] = []
+    found = getattr(policy, "search", None)
+    ear = _Ear(found) if isinstance(found, LevelSearch) else None
     at = first_levels(cycle, 0)
     plan = policy.plan(at)
+    plan = cycle.plan if to_the_end else plan
     depth = min(plan.depth, cycle.max_depth)
     plan = DraftPlan(depth, plan.top_k, plan.max_nodes)
     at = replace(at, plan=plan)
     goes_on = depth > 0
     while goes_on and at.levels < cycle.levels:
-        _look(search, looks, at)
         at = replace(first_levels(cycle, at.levels + 1), plan=plan)
-        goes_on = at.levels < depth and policy.after_level(at)
-    was_asked = search is not None and (at.levels < depth or at.levels == 0)
-    asked = search.decision if search is not None and was_asked else None
+        goes_on = at.levels < depth and (policy.after_level(at) or to_the_end)
     selection = policy.select(at)
     mask = np.zeros(len(cycle.tree), bool)
     mask[: len(selection.mask)] = selection.mask
-    if search is None:
+    if ear is None:
         return Decision(mask, at.levels, goes_on)
-    problem = copy.deepcopy(search.problem)
-    looks.append(Look(at.levels, search.best(), asked))
-    return Decision(mask, at.levels, goes_on, tuple(looks), problem, search.best())
+    best, problem = ear.search.best(), copy.deepcopy(ear.search.problem)
+    if all(look.levels < at.levels for look in ear.looks):
+        ear.looks.append(Look(at.levels, best, None))
+    return Decision(mask, at.levels, goes_on, tuple(ear.looks), problem, best)
+
+
+class _Ear:
+    """Hears what a search answers when it is asked whether to draft on."""
+
+    def __init__(self, search: LevelSearch) -> None:
+        self.search = search
+        self.looks: list[Look] = []
+        self._should_draft = search.should_draft
+        for name in ("should_draft", "advance"):
+            if hasattr(search, name):
+                setattr(search, name, getattr(self, name))
+
+    def should_draft(
+        self, growth: NDArray[np.float64], expandable: NDArray[np.bool_]
+    ) -> StopDecision:
+        decision = self._should_draft(growth, expandable)
+        self.looks.append(Look(self.search.problem.levels, self.search.best(), decision))
+        return decision
+
+    def advance(
+        self,
+        parents: NDArray[np.int32],
+        path_probs: NDArray[np.float64],
+        predicted: Any,
+        growth: NDArray[np.float64],
+        expandable: NDArray[np.bool_],
+    ) -> bool:
+        self.search.add_level(parents, path_probs, predicted)
+        return self.should_draft(growth, expandable).draft
 
 
 def search_plainly(cycle: Cycle) -> tuple[SearchProblem, SearchResult]:
@@ -217,8 +248,3 @@ def first_levels(cycle: Cycle, levels: int) -> Cycle:
     names = ("tokens", "parents", "log_probs", "ranks", "entropies")
     tree = DraftTree(*(getattr(cycle.tree, name)[:count].copy() for name in names))
     return replace(cycle, tree=tree, levels=levels, is_exhausted=False)
-
-
-def _look(search: LevelSearch | None, looks: list[Look], cycle: Cycle) -> None:
-    if search is not None and search.decision is not None:
-        looks.append(Look(cycle.levels, search.best(), search.decision))

@@ -17,6 +17,8 @@ ACCENT_PALE = "#dcebf7"
 GOOD = "#2b8a3e"
 COST = "#d9730d"
 PAPER = "#ffffff"
+RULES = ("#8e44ad", "#c0392b", "#16a085", "#b8860b", "#2c3e50", "#d35400")
+"""One colour for each rule that is held against the choice."""
 DPI = 160
 
 _SETTINGS = {"svg.hashsalt": "specfit", "svg.fonttype": "path"}

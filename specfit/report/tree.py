@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch, PathPatch, Rectangle
+from matplotlib.patches import Circle, FancyBboxPatch, PathPatch, Rectangle
 from matplotlib.path import Path as Curve
 from numpy.typing import NDArray
 
@@ -18,7 +19,8 @@ ROW_IN = 0.30
 COLUMN_IN = 2.25
 CARD_IN = (1.78, 0.235)
 MARGIN_IN = 0.35
-HEAD_IN = 1.3
+HEAD_IN = 1.4
+DOT_IN = 0.03
 TOKEN_CHARS = 11
 
 
@@ -40,6 +42,8 @@ class TreeView:
         The nodes that were verified, and of those the ones that the target agreed with.
     title, caption : str
         Above the tree; the caption has at most two lines.
+    rules : mapping of str to bool[N]
+        What other rules would verify: a dot of their colour beside the node.
     """
 
     tree: DraftTree
@@ -50,6 +54,7 @@ class TreeView:
     accepted: NDArray[np.bool_]
     title: str
     caption: str
+    rules: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
 
 def draw_tree(view: TreeView) -> Figure:
@@ -119,6 +124,18 @@ def _draw_head(axes: Axes, view: TreeView) -> None:
     axes.add_patch(Rectangle((x, y - 0.02), 0.24, 0.04, color=style.COST))
     label = f"marginal expert time (longest bar: {_ms(float(view.expert_s[1:].max(initial=0)))})"
     axes.text(x + 0.32, y, label, size=8, color=style.INK, va="center")
+    _draw_rule_names(axes, view, y + 0.2)
+
+
+def _draw_rule_names(axes: Axes, view: TreeView, y: float) -> None:
+    x = MARGIN_IN
+    for name, color in zip(view.rules, style.RULES, strict=False):
+        axes.add_patch(Circle((x + 0.05, y), DOT_IN, color=color))
+        axes.text(x + 0.14, y, name, size=8, color=style.INK, va="center", parse_math=False)
+        x += 0.4 + 0.068 * len(name)
+    if view.rules:
+        label = "would verify a node with this dot"
+        axes.text(x, y, label, size=8, color=style.MUTED, va="center")
 
 
 def _draw_edge(
@@ -146,6 +163,7 @@ def _draw_card(axes: Axes, view: TreeView, node: int, x: float, y: float) -> Non
     ink = style.INK if chosen else style.MUTED
     weight = "bold" if chosen else "normal"
     axes.text(x + 0.08, y, text, size=8, color=ink, weight=weight, va="center", parse_math=False)
+    _draw_dots(axes, view, node, x + width, y)
     if node == 0:
         axes.text(x + width - 0.08, y, "root", size=7.5, color=ink, va="center", ha="right")
         return
@@ -158,6 +176,13 @@ def _draw_card(axes: Axes, view: TreeView, node: int, x: float, y: float) -> Non
             (x + 0.05, y + height / 2 - 0.03), *bar, color=style.COST, alpha=1 if chosen else 0.4
         )
     )
+
+
+def _draw_dots(axes: Axes, view: TreeView, node: int, x: float, y: float) -> None:
+    """Draw what other rules would verify to the right of a card, whose right edge is at x."""
+    for place, (mask, color) in enumerate(zip(view.rules.values(), style.RULES, strict=False)):
+        if node and mask[node]:
+            axes.add_patch(Circle((x + 0.07 + 2.4 * DOT_IN * place, y), DOT_IN, color=color))
 
 
 def _card(

@@ -22,7 +22,10 @@ Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")]
 
 @app.command("policies")
 def show_policies(as_json: Json = False) -> None:
-    """List the policies: what each verifies, and its parameters.
+    """List the policies: what each verifies, its parameters, its paper, and whether it is lossless.
+
+    All are: a policy chooses what the unmodified target verifies. Methods that change the target's
+    routing are no policies here. References look ahead of the target: for replays alone.
 
     Example: specfit show policies
     """
@@ -93,18 +96,23 @@ def _print_registry(registry: Registry[Any], as_json: bool) -> None:
             row["name"],
             row["what"],
             ", ".join(f"{k}={v}" for k, v in row["parameters"].items()),
+            *([row["kind"]] if "kind" in row else []),
             row["source"],
         )
         for row in rows
     ]
-    print_table(["name", "what it does", "parameters", "source"], cells, is_numeric=False)
+    kind = ["kind"] if "kind" in rows[0] else []
+    columns = ["name", "what it does", "parameters", *kind, "source"]
+    print_table(columns, cells, is_numeric=False)
 
 
 def _describe(name: str, cls: type[Any]) -> dict[str, Any]:
     listed = [f for f in fields(cls) if f.init] if is_dataclass(cls) else []
     defaults = {f.name: None if f.default is MISSING else f.default for f in listed}
+    reference = getattr(cls, "is_reference", None)  # of policies alone
     summary = (cls.__doc__ or "").strip().split("\n")[0]
-    return {"name": name, "what": summary, "parameters": defaults, "source": _source(cls)}
+    kind = {} if reference is None else {"kind": "reference" if reference else "lossless"}
+    return {"name": name, "what": summary, "parameters": defaults, **kind, "source": _source(cls)}
 
 
 def _source(cls: type[Any]) -> str:

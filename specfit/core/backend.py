@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.errors import InvalidInputError
+from specfit.core.errors import BackendError, InvalidInputError
 from specfit.core.experts import ModelGeometry, Residency
 from specfit.core.noise import Sampling
 from specfit.core.selection import Selection
@@ -106,6 +106,25 @@ class Verification:
     compute_s: float
 
 
+@dataclass(frozen=True, eq=False)
+class Foresight:
+    """What a cycle would bring, told before it has run; only a simulator knows.
+
+    Parameters
+    ----------
+    tree : DraftTree
+        The whole tree that a plan draws, N nodes ordered by depth.
+    target_tokens : int64[N]
+        The target's own token after each of them.
+    routing : int16[N, L, K]
+        Experts of each of them.
+    """
+
+    tree: DraftTree
+    target_tokens: NDArray[np.int64]
+    routing: NDArray[np.int16]
+
+
 class Backend(ABC):
     """Drafts, verifies and keeps the experts for one request at a time; a context manager.
 
@@ -115,6 +134,8 @@ class Backend(ABC):
     """
 
     geometry: ModelGeometry
+    can_foresee: ClassVar[bool] = False
+    """Whether `foresee` answers: true of simulators alone."""
 
     @abstractmethod
     def start(self, request: Request) -> Prefill:
@@ -154,6 +175,15 @@ class Backend(ABC):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Return what a result must say of this backend: model, device, cache, link, precision."""
+
+    def foresee(self, plan: DraftPlan, tree: DraftTree) -> Foresight:
+        """Return what a plan would draw under the root `tree`, and the target's answers to it.
+
+        Takes no simulated time and changes nothing.
+        """
+        raise BackendError(
+            f"{type(self).__name__} knows nothing of passes that have not run. Replay a trace."
+        )
 
     def close(self) -> None:  # noqa: B027 - optional hook
         """Free what the backend holds; harmless when called twice."""

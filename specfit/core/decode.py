@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from specfit.core.backend import Backend, Prefill, Request, Verification
 from specfit.core.cost import CostModel
-from specfit.core.errors import InvalidPlanError, InvalidSelectionError
+from specfit.core.errors import InvalidInputError, InvalidPlanError, InvalidSelectionError
 from specfit.core.experts import ExpertProbs
 from specfit.core.history import RoutingHistory
 from specfit.core.policy import Cycle, Outcome, Policy
@@ -135,6 +135,13 @@ class DecodeLoop:
     observers: Sequence[Observer] = field(default=())
     policy_key: int = 0
 
+    def __post_init__(self) -> None:
+        if self.policy.is_reference and not self.backend.can_foresee:
+            raise InvalidInputError(
+                f"{type(self.policy).__name__} is a reference that must know the target's answers "
+                f"before it runs; {type(self.backend).__name__} does not. Replay a trace with it."
+            )
+
     def run(self, request: Request) -> DecodeResult:
         """Continue the text of a request to its end."""
         stream = self.stream(request)
@@ -239,6 +246,7 @@ class DecodeLoop:
             rng=rng,
             _terms=cache(lambda: self.cost.terms(residency, context_len)),
             _predict=_GrowingPrediction(self.predictor, history.snapshot()),
+            _foresee=self.backend.foresee if self.policy.is_reference else None,
         )
 
     def _draft(self, cycle: Cycle) -> tuple[Cycle, float]:
@@ -248,16 +256,22 @@ class DecodeLoop:
             raise InvalidPlanError(f"plan must return a DraftPlan; got {type(plan).__name__}.")
         depth = min(plan.depth, cycle.max_depth)
         cycle = replace(cycle, plan=DraftPlan(depth, plan.top_k, plan.max_nodes))
-        while cycle.levels < depth:
+        looks = type(self.policy).after_level is not Policy.after_level
+        tree, levels, is_exhausted = cycle.tree, 0, False
+        while levels < depth:
             before = clock()
-            level = self.backend.draft_level(cycle.plan, cycle.tree)
+            level = self.backend.draft_level(cycle.plan, tree)
             draft_s += clock() - before
-            if len(level) == 0:
-                cycle = replace(cycle, is_exhausted=True)
+            is_exhausted = len(level) == 0
+            if is_exhausted:
                 break
-            cycle = replace(cycle, tree=cycle.tree.grow(level), levels=cycle.levels + 1)
-            if cycle.levels < depth and not self.policy.after_level(cycle):
-                break
+            tree, levels = tree.grow(level), levels + 1
+            if looks and levels < depth:
+                cycle = replace(cycle, tree=tree, levels=levels)
+                if not self.policy.after_level(cycle):
+                    break
+        if depth > 0:
+            cycle = replace(cycle, tree=tree, levels=levels, is_exhausted=is_exhausted)
         return cycle, draft_s
 
 

@@ -9,13 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.backend import Verification
+from specfit.core.backend import Foresight, Verification
 from specfit.core.cost import CostTerms
+from specfit.core.errors import InvalidInputError
 from specfit.core.experts import ExpertProbs, ModelGeometry, Residency
 from specfit.core.predictor import AcceptanceModel
 from specfit.core.registry import Registry
@@ -66,6 +67,24 @@ class Cycle:
     _terms: Callable[[], CostTerms] = field(repr=False)
     _predict: Callable[[DraftTree], ExpertProbs] = field(repr=False)
     is_exhausted: bool = False
+    _foresee: Callable[[DraftPlan, DraftTree], Foresight] | None = field(default=None, repr=False)
+
+    def foresee(self, plan: DraftPlan) -> Foresight:
+        """Return the whole tree of a plan and the target's answers to it, before either is run.
+
+        For reference policies in a simulator, asked in `Policy.plan`.
+
+        Raises
+        ------
+        InvalidInputError
+            The policy is not a reference.
+        """
+        if self._foresee is None:
+            raise InvalidInputError(
+                "a policy must not look ahead of the target. Set is_reference = True if it is a "
+                "reference for the simulator."
+            )
+        return self._foresee(plan, self.tree)
 
     @cached_property
     def terms(self) -> CostTerms:
@@ -120,6 +139,9 @@ class Policy(ABC):
     Dataclass fields are the parameters: they make the constructor, ``--set name=value`` and the
     spec in results. Whatever a policy learns from `observe` is forgotten by `reset`.
     """
+
+    is_reference: ClassVar[bool] = False
+    """Whether it looks ahead of the target: a reference that only a simulator can run."""
 
     def plan(self, cycle: Cycle) -> DraftPlan:
         """Return what to draft; the cycle's tree is the root alone. Default: depth 5, top-k 4."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from specfit.core.policy import Cycle, Policy, register_policy
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan
+from specfit.policies.most_probable import most_probable
 
 
 @register_policy("eagle3")
@@ -40,6 +39,5 @@ class Eagle3(Policy):
 
     def select(self, cycle: Cycle) -> Selection:
         """Select the most probable nodes; equally probable ones by depth, then by index."""
-        tree = cycle.tree
-        order = np.lexsort((tree.depths, -tree.path_probs))
-        return Selection.from_nodes(tree, order[: self.max_nodes])
+        order = most_probable(cycle.tree, cycle.tree.path_probs)
+        return Selection.from_nodes(cycle.tree, order[: self.max_nodes])

@@ -6,6 +6,7 @@ the recorded routing. What was not recorded is refused, never guessed.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.backend import Backend, Prefill, Request, Verification
+from specfit.core.backend import Backend, Foresight, Prefill, Request, Verification
 from specfit.core.cache.base import ExpertCache
 from specfit.core.cost import CostModel
 from specfit.core.decode import DecodeLoop, DecodeResult, Observer
@@ -66,6 +67,8 @@ class ReplayBackend(Backend):
     near_ties : list of NearTie
         Verified nodes of the text whose recorded answer is not the text's token, which is given.
     """
+
+    can_foresee = True
 
     def __init__(self, trace: TraceReader, cache: ExpertCache, profile: HardwareProfile) -> None:
         self.trace = trace
@@ -121,7 +124,7 @@ class ReplayBackend(Backend):
             self._drawn = self._draw(plan)
         drawn = self._drawn
         assert drawn is not None, "a tree is drafted from its root"
-        number = tree.num_levels + 1
+        number = drawn.levels_of(len(tree)) + 1
         self._now_s += self.profile.first_level_s if first else self.profile.level_s
         if number <= drawn.num_levels:
             return drawn.level(number)
@@ -169,6 +172,56 @@ class ReplayBackend(Backend):
             )
         self._position += len(committed)
         self._drawn = None
+
+    def foresee(self, plan: DraftPlan, tree: DraftTree) -> Foresight:
+        """See `Backend.foresee`.
+
+        Raises
+        ------
+        TraceCoverageError
+            The trace does not hold the whole of this plan, or not every answer to it.
+        """
+        drawn = self._draw(plan)
+        levels = min(plan.depth, drawn.num_levels)
+        rows = drawn.answer_rows[: drawn.num_nodes(levels)]
+        if (rows < 0).any() or (levels < plan.depth and not drawn.is_exhausted):
+            raise TraceCoverageError(
+                f"the trace holds not all of the plan and its answers {self._place()}, which a "
+                f"reference policy has to know. {_advice(plan)}"
+            )
+        for number in range(1, levels + 1):
+            tree = tree.grow(drawn.level(number))
+        row, known = self._current_row(), len(self.near_ties)
+        answers = row.answers.take(rows)
+        if isinstance(row, PositionRow):
+            answers = self._follow_text(tree, np.arange(len(tree)), answers)
+            del self.near_ties[known:]  # the pass itself will note them
+        return Foresight(tree, answers.target_tokens, answers.routing)
+
+    def node_routing(self, tree: DraftTree) -> NDArray[np.int16]:
+        """Return the experts that the target was recorded to use at every node, int16[N, L, K].
+
+        An oracle: a live backend knows this only after `verify`.
+
+        Raises
+        ------
+        TraceCoverageError
+            The recorded run did not verify every node of the tree.
+        BackendError
+            The cycle is over.
+        """
+        drawn = only_root(tree) if len(tree) == 1 else self._drawn
+        if drawn is None:
+            raise BackendError(
+                "routing can be looked up until the cycle is committed. Ask for it before."
+            )
+        rows = drawn.answer_rows[: len(tree)]
+        if (rows < 0).any():
+            raise TraceCoverageError(
+                f"the trace does not hold the routing of node {int(np.argmax(rows < 0))} "
+                f"{self._place()}. Record a position-complete trace to use an oracle."
+            )
+        return self._current_row().answers.take(rows).routing
 
     def clock(self) -> float:
         """Return the simulated seconds."""
@@ -285,6 +338,14 @@ class ReplayBackend(Backend):
         return f"at position {self._position} of prompt {self._current_prompt().index}"
 
 
+class TraceReference(CoveragePredictor):
+    """A predictor that looks at the trace it is replayed from: a reference, never for live use."""
+
+    @abstractmethod
+    def connect(self, backend: ReplayBackend) -> None:
+        """Look at the trace behind this backend from now on."""
+
+
 def replay(
     trace: TraceReader,
     policy: Policy,
@@ -313,6 +374,8 @@ def replay(
     backend = ReplayBackend(trace, cache, profile)
     if near_ties is not None:
         backend.near_ties = near_ties
+    if isinstance(predictor, TraceReference):
+        predictor.connect(backend)
     loop = DecodeLoop(backend, policy, cost, predictor, acceptance, observers, policy_key)
     for number, request in enumerate(backend.requests()):
         if max_prompts is not None and number >= max_prompts:

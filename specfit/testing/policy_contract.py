@@ -160,6 +160,7 @@ class _Watched(Policy):
         self.policy = policy
         self.rule = rule
         self.where = where
+        self.is_reference = policy.is_reference  # type: ignore[misc]
 
     def plan(self, cycle: Cycle) -> DraftPlan:
         plan: DraftPlan = self._ask("plan", self.rule, cycle)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.backend import Backend, Prefill, Request, Verification
+from specfit.core.backend import Backend, Foresight, Prefill, Request, Verification
 from specfit.core.cache.base import ExpertCache, make_cache
 from specfit.core.errors import BackendError
 from specfit.core.experts import ModelGeometry, Residency
@@ -107,6 +107,8 @@ class ToyBackend(Backend):
         Where the simulated seconds come from.
     """
 
+    can_foresee = True
+
     def __init__(self, model: ToyModel, cache: ExpertCache, profile: HardwareProfile) -> None:
         self.model = model
         self.cache = cache
@@ -184,6 +186,17 @@ class ToyBackend(Backend):
         self._state = int(self._node_states(tree)[accepted[-1] if accepted else 0])
         self._context.extend(committed)
 
+    def foresee(self, plan: DraftPlan, tree: DraftTree) -> Foresight:
+        """See `Backend.foresee`."""
+        now_s = self._now_s
+        while tree.num_levels < plan.depth:
+            level = self.draft_level(plan, tree)
+            if len(level) == 0:
+                break
+            tree = tree.grow(level)
+        self._now_s = now_s
+        return Foresight(tree, self.node_targets(tree), self.node_routing(tree))
+
     def clock(self) -> float:
         """Return the simulated seconds."""
         return self._now_s
@@ -202,6 +215,10 @@ class ToyBackend(Backend):
     def node_routing(self, tree: DraftTree) -> NDArray[np.int16]:
         """Return the experts that the target would use at every node, int16[N, L, K]: an oracle."""
         return self.model.routing(tree.tokens, self._node_states(tree))
+
+    def node_targets(self, tree: DraftTree) -> NDArray[np.int64]:
+        """Return the target's own token after every node, int64[N]: an oracle."""
+        return self._emit(self._node_states(tree), len(self._context) + tree.depths)[0]
 
     def _check_root(self, tree: DraftTree) -> None:
         if self._request is None:

@@ -127,6 +127,10 @@ class RenamedToy(ToyBackend):
         """See `ToyBackend.node_routing`."""
         return super().node_routing(self._inner_tree(tree))
 
+    def node_targets(self, tree: DraftTree) -> NDArray[np.int64]:
+        """See `ToyBackend.node_targets`."""
+        return self.names[super().node_targets(self._inner_tree(tree))]
+
     def _inner(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(np.argsort(self.names)[list(tokens)].tolist())
 

@@ -1,4 +1,4 @@
-"""Exact counts of every policy with every cache on two small synthetic texts.
+"""Exact counts of every policy with several caches on two small synthetic texts.
 
 The table is `tests/golden/counters.txt`. When a change of it is meant, look at the difference, then
 rewrite it: ``python -m tests.golden.test_counters > tests/golden/counters.txt``.
@@ -23,6 +23,28 @@ from tests.contract.shipped import shipped
 TABLE = Path(__file__).with_name("counters.txt")
 GEOMETRY = example_geometry(num_layers=6, num_experts=32, experts_per_token=4, vocab_size=64)
 POLICIES = ("autoregressive", "eagle3", "eagle3:depth=3,top_k=1,max_nodes=4", "specfit")
+RIVALS = (
+    "adaedl",
+    "cascade:trial_cycles=2,set_cycles=4",
+    "chain",
+    "ddd:depth=7,top_k=4,max_nodes=24,first_check=2",
+    "draftexpert",
+    "dyspec:top_k=4,max_nodes=24",
+    "ecospec",
+    "evict",
+    "moe-speq",
+    "opt-tree:top_k=4,max_nodes=24",
+    "reference-experts",
+    "reference-truth",
+    "s2-moe:expert_scale=0.1",
+    "s2-moe-static:expert_scale=0.2",
+    "sequoia:top_k=4,max_nodes=24",
+    "specexec:top_k=4,max_nodes=48,depth=8",
+    "svip",
+    "talon:top_k=4,max_nodes=24",
+    "yggdrasil:depth=5,top_k=4,max_nodes=24",
+)
+RIVAL_CACHES = ("lru:25%", "lru:100%")
 CACHES = ("none", "fifo:50%", "lru:4", "lru:25%", "lru:50%", "lru:100%")
 TEXTS = {
     "greedy": Request((11, 7, 5, 3, 2), 40),
@@ -53,7 +75,8 @@ def row(text: str, policy: str, cache: str) -> str:
 
 
 def keys() -> list[tuple[str, str, str]]:
-    return [(t, p, c) for t in TEXTS for p in POLICIES for c in CACHES]
+    ours = [(t, p, c) for t in TEXTS for p in POLICIES for c in CACHES]
+    return ours + [(t, p, c) for t in TEXTS for p in RIVALS for c in RIVAL_CACHES]
 
 
 @pytest.mark.parametrize(("text", "policy", "cache"), keys())
@@ -63,7 +86,7 @@ def test_counts_are_those_of_the_table(text: str, policy: str, cache: str) -> No
 
 
 def test_every_shipped_policy_is_in_the_table() -> None:
-    named = {policies.get(policy.partition(":")[0]) for policy in POLICIES}
+    named = {policies.get(policy.partition(":")[0]) for policy in (*POLICIES, *RIVALS)}
     assert named == shipped(policies)
 
 

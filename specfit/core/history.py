@@ -1,4 +1,4 @@
-"""What the routers did so far: how long ago each expert was last needed by committed text."""
+"""What the routers did so far: the routing of committed text, and when each expert was needed."""
 
 from __future__ import annotations
 
@@ -23,16 +23,26 @@ class RoutingHistory:
     def __init__(self, geometry: ModelGeometry) -> None:
         self._layers = np.arange(geometry.num_layers)[:, None]
         self._last = np.full((geometry.num_layers, geometry.num_experts), -NEVER - 1, np.int64)
+        self._rows = np.empty((0, geometry.num_layers, geometry.experts_per_token), np.int16)
         self._length = 0
 
     def append(self, routing: NDArray[np.int16]) -> None:
         """Add the routing of further committed tokens, int16[T, L, K], oldest first."""
+        needed = self._length + len(routing)
+        if needed > len(self._rows):
+            grown = np.empty((max(2 * len(self._rows), needed), *self._rows.shape[1:]), np.int16)
+            grown[: self._length] = self._rows[: self._length]
+            self._rows = grown
+        self._rows[self._length : needed] = routing
         for token in routing:
             self._last[self._layers, token] = self._length
             self._length += 1
 
     def snapshot(self) -> RoutingHistory:
-        """Return the history as it is now; later tokens are not added to it."""
+        """Return the history as it is now; later tokens are not added to it.
+
+        The rows are shared: they are only ever written beyond the snapshot's length.
+        """
         twin = copy.copy(self)
         twin._last = self._last.copy()
         return twin
@@ -41,6 +51,12 @@ class RoutingHistory:
     def num_tokens(self) -> int:
         """Committed tokens whose routing is known."""
         return self._length
+
+    def recent(self, count: int) -> NDArray[np.int16]:
+        """Return the routing of the newest tokens, oldest first: int16[min(count, T), L, K]."""
+        rows = self._rows[max(self._length - count, 0) : self._length]
+        rows.setflags(write=False)
+        return rows
 
     @property
     def ages(self) -> NDArray[np.int64]:

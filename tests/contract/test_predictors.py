@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 
 from specfit.core.predictor import predictors
-from specfit.policies.predictors import TokenTable, Uniform
+from specfit.policies.predictors import (
+    DecayedFrequency,
+    Ensemble,
+    PreviousToken,
+    RoutingProbe,
+    TokenTable,
+    Uniform,
+)
+from specfit.policies.predictors.ensemble import EnsembleFit
 from specfit.policies.predictors.expert_table import ExpertTable
+from specfit.policies.predictors.scored import ScoredPredictor, ScoreFit
+from specfit.sim.oracle import NoisyOracle, Oracle
 from specfit.testing.predictor_contract import CoveragePredictorContract
 from tests.contract.shipped import shipped
 
@@ -23,6 +33,44 @@ class TestTokenTable(CoveragePredictorContract):
     def _fitted(self, tmp_path: Path) -> None:
         random_table().save(tmp_path, {"of": "random numbers"})
         self.make = lambda: TokenTable(str(tmp_path))  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("kind", [PreviousToken, DecayedFrequency, RoutingProbe])
+class TestScored(CoveragePredictorContract):
+    @pytest.fixture(autouse=True)
+    def _fitted(self, tmp_path: Path, kind: type[ScoredPredictor]) -> None:
+        save_scores(kind, tmp_path)
+        self.make = lambda: kind(str(tmp_path))  # type: ignore[call-arg, method-assign]
+
+
+class TestEnsemble(CoveragePredictorContract):
+    @pytest.fixture(autouse=True)
+    def _fitted(self, tmp_path: Path) -> None:
+        members, g = ("token-table", "previous-token"), CoveragePredictorContract.geometry
+        random_table().save(tmp_path / members[0], {"of": "random numbers"})
+        save_scores(PreviousToken, tmp_path / members[1])
+        weights = np.random.default_rng(1).random((2, g.num_layers))
+        fit = EnsembleFit(g, "0" * 64, members, weights, np.zeros(g.num_layers))
+        fit.save(tmp_path, {"of": "random numbers"})
+        self.make = lambda: Ensemble(str(tmp_path))  # type: ignore[method-assign]
+
+
+def save_scores(kind: type[ScoredPredictor], folder: Path) -> None:
+    """Write random numbers for a predictor that scores by the history."""
+    g, generator = CoveragePredictorContract.geometry, np.random.default_rng(3)
+    size, rank = g.num_layers * g.num_experts, 4
+    extra = {
+        PreviousToken: {},
+        DecayedFrequency: {"decay": np.array([0.9])},
+        RoutingProbe: {
+            "down": generator.standard_normal((size, rank)),
+            "up": generator.standard_normal((5, rank, size)) / 10,
+            "offset": generator.random((5, size)),
+        },
+    }[kind]
+    slopes, intercepts = generator.standard_normal((2, 5, g.num_layers))
+    fit = ScoreFit(g, "0" * 64, slopes, intercepts, extra)
+    fit.save(kind.file, folder, {"of": "random numbers"})
 
 
 def random_table() -> ExpertTable:
@@ -47,4 +95,6 @@ def random_table() -> ExpertTable:
 
 
 def test_every_shipped_predictor_is_held_to_it() -> None:
-    assert shipped(predictors) == {Uniform, TokenTable}
+    """But for the oracles, which break V4 on purpose: `tests/unit/sim/test_oracle.py`."""
+    fitted = {TokenTable, PreviousToken, DecayedFrequency, RoutingProbe, Ensemble}
+    assert shipped(predictors) == {Uniform, *fitted, Oracle, NoisyOracle}

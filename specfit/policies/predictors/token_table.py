@@ -35,6 +35,16 @@ class TokenTable(CoveragePredictor):
         """The fitted numbers."""
         return ExpertTable.load(Path(self.folder))
 
+    @property
+    def geometry(self) -> ModelGeometry:
+        """Shape of the target that it was fitted on."""
+        return self.table.geometry
+
+    @property
+    def fitted_on(self) -> str:
+        """Fingerprint of the target that it was fitted on."""
+        return self.table.fitted_on
+
     def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
         """Return each expert's probability for nodes `first` to N, float32[N - first, L, E]."""
         parent_tokens = tree.tokens[tree.parents[first:]]

@@ -1,0 +1,92 @@
+"""Samples for fits, from observed texts: every node that the target has run, rejected ones too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.errors import InvalidInputError
+from specfit.core.observed import ObservedDraft, ObservedText
+from specfit.policies.fitting.acceptance_curves import AcceptanceSample
+from specfit.policies.fitting.routing_sample import RoutingSample
+from specfit.policies.predictors.expert_table import NO_PARENT
+
+
+def split_texts(
+    texts: Sequence[ObservedText], num_held_out: int
+) -> tuple[list[ObservedText], list[ObservedText]]:
+    """Return the texts to fit on and `num_held_out` others, taken evenly.
+
+    Raises
+    ------
+    InvalidInputError
+        There are too few texts for both.
+    """
+    if not 0 < num_held_out < len(texts):
+        raise InvalidInputError(
+            f"a fit needs at least 2 texts, and some of them held out; got {len(texts)}, of which "
+            f"{num_held_out} are to be held out. Record more prompts."
+        )
+    held = set(np.linspace(0, len(texts) - 1, num_held_out).round().astype(int).tolist())
+    fitted = [text for i, text in enumerate(texts) if i not in held]
+    return fitted, [texts[i] for i in sorted(held)]
+
+
+def acceptance_sample(texts: Sequence[ObservedText]) -> AcceptanceSample:
+    """Return the drafted nodes whose parents lie on the true path, and whether each does."""
+    parts = [_judged(draft) for text in texts for draft in text.drafts]
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return AcceptanceSample(*columns)
+
+
+def _judged(draft: ObservedDraft) -> tuple[NDArray[np.generic], ...]:
+    nodes, accepted = draft.judged()
+    tree = draft.tree
+    return (
+        tree.depths[nodes],
+        tree.ranks[nodes],
+        tree.log_probs[nodes],
+        tree.entropies[nodes],
+        accepted,
+    )
+
+
+def routing_sample(texts: Sequence[ObservedText], max_nodes: int) -> RoutingSample:
+    """Return the nodes with their routing; of more than `max_nodes`, that many taken evenly."""
+    lengths = [len(text.routing) for text in texts]
+    starts = np.cumsum([0, *lengths[:-1]])
+    parts = [
+        _routed(draft, start)
+        for text, start in zip(texts, starts.tolist(), strict=True)
+        for draft in text.drafts
+        if start + draft.root < start + len(text.routing)
+    ]
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    num_nodes = len(columns[0])
+    kept = np.arange(num_nodes)
+    if num_nodes > max_nodes:
+        kept = np.linspace(0, num_nodes - 1, max_nodes).round().astype(np.intp)
+    tokens, parent_tokens, depths, roots, routing = (column[kept] for column in columns)
+    return RoutingSample(
+        stream=np.concatenate([text.routing for text in texts]),
+        texts=np.repeat(np.arange(len(texts), dtype=np.int32), lengths),
+        tokens=tokens,
+        parent_tokens=parent_tokens,
+        depths=depths,
+        roots=roots,
+        routing=routing,
+    )
+
+
+def _routed(draft: ObservedDraft, start: int) -> tuple[NDArray[np.generic], ...]:
+    tree, nodes = draft.tree, draft.nodes
+    parents = tree.parents[nodes]
+    return (
+        tree.tokens[nodes],
+        np.where(parents < 0, NO_PARENT, tree.tokens[np.maximum(parents, 0)]),
+        tree.depths[nodes],
+        np.full(len(nodes), start + draft.root, np.int64),
+        draft.routing,
+    )

@@ -1,0 +1,162 @@
+"""Several predictors as one: a weighted sum of their log odds, the weights fitted by layer.
+
+A logarithmic opinion pool (C. Genest and J. V. Zidek, Statistical Science 1, 1986), whose weights
+need not sum to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.errors import CheckpointError, InvalidInputError
+from specfit.core.experts import ModelGeometry
+from specfit.core.history import RoutingHistory
+from specfit.core.predictor import CoveragePredictor, predictors
+from specfit.core.tree import DraftTree
+from specfit.policies.fitted_file import FittedFile, TensorSpec
+from specfit.policies.predictors.geometry import check_same_shape
+from specfit.policies.predictors.scored import probs_of
+
+FILE = FittedFile(
+    "ensemble",
+    1,
+    {
+        "weights": TensorSpec(np.dtype(np.float64), 2),
+        "intercepts": TensorSpec(np.dtype(np.float64), 1),
+    },
+)
+_FLOOR = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class EnsembleFit:
+    """The fitted numbers of an ensemble.
+
+    Parameters
+    ----------
+    geometry : ModelGeometry
+        Shape of the target it was fitted on.
+    fitted_on : str
+        Fingerprint of that target.
+    members : tuple of str
+        Names of the member predictors; each lies in the subfolder of its name.
+    weights : float64[M, L]
+        Of each member's log odds, by layer.
+    intercepts : float64[L]
+        Added to the sum.
+    """
+
+    geometry: ModelGeometry
+    fitted_on: str
+    members: tuple[str, ...]
+    weights: NDArray[np.float64]
+    intercepts: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        shape = (len(self.members), self.geometry.num_layers)
+        if self.weights.shape != shape or self.intercepts.shape != shape[1:] or not self.members:
+            raise InvalidInputError(
+                f"an ensemble needs one weight a member and layer, {list(shape)}; "
+                f"got {list(self.weights.shape)}. Fit again."
+            )
+        if not (np.isfinite(self.weights).all() and np.isfinite(self.intercepts).all()):
+            raise InvalidInputError("an ensemble's weights must be finite. Fit again.")
+
+    def save(self, folder: Path, provenance: Mapping[str, Any]) -> None:
+        """Write the weights to `folder`; the members' own files lie in its subfolders."""
+        arrays = {"weights": self.weights, "intercepts": self.intercepts}
+        constants = {
+            "geometry": asdict(self.geometry),
+            "fitted_on": self.fitted_on,
+            "members": list(self.members),
+        }
+        FILE.save(folder, arrays, constants, provenance)
+
+    @classmethod
+    def load(cls, folder: Path) -> EnsembleFit:
+        """Read weights written by `save`.
+
+        Raises
+        ------
+        CheckpointError
+            A file is missing or damaged, or holds something else.
+        """
+        arrays, constants = FILE.load(folder)
+        try:
+            geometry, members = ModelGeometry(**constants["geometry"]), tuple(constants["members"])
+            return cls(geometry, str(constants["fitted_on"]), members, **arrays)
+        except (KeyError, TypeError, InvalidInputError) as error:
+            raise CheckpointError(f"{folder} holds no usable ensemble: {error}") from error
+
+
+@predictors.register("ensemble")
+@dataclass(frozen=True)
+class Ensemble(CoveragePredictor):
+    """Predict by a weighted sum of the members' log odds.
+
+    Parameters
+    ----------
+    folder : str
+        Folder that `specfit fit predictor` wrote, with a subfolder for each member.
+    """
+
+    folder: str
+
+    @cached_property
+    def fit(self) -> EnsembleFit:
+        """The fitted weights; read when first needed."""
+        return EnsembleFit.load(Path(self.folder))
+
+    @cached_property
+    def members(self) -> tuple[CoveragePredictor, ...]:
+        """The member predictors, in the order of the weights."""
+        made = [
+            predictors.build(name, {"folder": str(Path(self.folder) / name)})
+            for name in self.fit.members
+        ]
+        for member in made:
+            member.check_geometry(self.fit.geometry)
+        return tuple(made)
+
+    @property
+    def geometry(self) -> ModelGeometry:
+        """Shape of the target that it was fitted on."""
+        return self.fit.geometry
+
+    @property
+    def fitted_on(self) -> str:
+        """Fingerprint of the target that it was fitted on."""
+        return self.fit.fitted_on
+
+    def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
+        """Return each expert's probability for nodes `first` to N, float32[N - first, L, E]."""
+        probs = [member.predict(tree, history, first) for member in self.members]
+        logits = pooled_logits(probs, self.fit.weights) + self.fit.intercepts[:, None]
+        return probs_of(logits, self.geometry.experts_per_token)
+
+    def check_geometry(self, geometry: ModelGeometry) -> None:
+        """Raise `CheckpointError` if it was fitted on a model of another shape."""
+        check_same_shape(self.geometry, geometry, f"the ensemble in {self.folder}")
+
+
+def pooled_logits(
+    probs: Sequence[NDArray[np.float32]], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the weighted sum of log odds, float64[n, L, E], by member and layer [M, L]."""
+    parts = [w[:, None] * log_odds(p) for p, w in zip(probs, weights, strict=True)]
+    total: NDArray[np.float64] = np.sum(parts, axis=0)
+    return total
+
+
+def log_odds(probs: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the log odds of probabilities, kept finite."""
+    inside = np.clip(probs.astype(np.float64), _FLOOR, 1 - _FLOOR)
+    odds: NDArray[np.float64] = np.log(inside / (1 - inside))
+    return odds

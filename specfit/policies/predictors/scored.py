@@ -1,0 +1,149 @@
+"""What predictors share that score experts by the history alone, whatever the node's token is.
+
+A node at depth d is predicted with log odds ``slopes[s, l] * score + intercepts[s, l]``, s being d
+or the last fitted depth; one factor a layer then makes the probabilities sum to K.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.errors import CheckpointError, InvalidInputError
+from specfit.core.experts import ModelGeometry
+from specfit.core.history import RoutingHistory
+from specfit.core.predictor import CoveragePredictor
+from specfit.core.tree import DraftTree
+from specfit.policies.fitted_file import FittedFile, TensorSpec
+from specfit.policies.predictors._normalise import normalise
+from specfit.policies.predictors.geometry import check_same_shape
+
+_FLOAT = np.dtype(np.float64)
+
+
+def scored_file(kind: str, **extra: int) -> FittedFile:
+    """Return the layout of a scored predictor's file; `extra` names further tensors' axes."""
+    axes = {"slopes": 2, "intercepts": 2, **extra}
+    return FittedFile(kind, 1, {name: TensorSpec(_FLOAT, ndim) for name, ndim in axes.items()})
+
+
+def probs_of(logits: NDArray[np.float64], experts_per_token: int) -> NDArray[np.float32]:
+    """Return the probabilities of log odds [n, L, E], moved so that each layer sums to K."""
+    probs = np.empty(logits.shape, np.float32)
+    normalise(np.ascontiguousarray(logits), float(experts_per_token), probs)
+    return probs
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreFit:
+    """The fitted numbers of a scored predictor.
+
+    Parameters
+    ----------
+    geometry : ModelGeometry
+        Shape of the target it was fitted on.
+    fitted_on : str
+        Fingerprint of that target.
+    slopes, intercepts : float64[S, L]
+        Of the log odds, by depth slot and layer.
+    extra : mapping of str to float64 array
+        What else the scores are made of.
+    """
+
+    geometry: ModelGeometry
+    fitted_on: str
+    slopes: NDArray[np.float64]
+    intercepts: NDArray[np.float64]
+    extra: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        arrays = {"slopes": self.slopes, "intercepts": self.intercepts, **self.extra}
+        for name, array in arrays.items():
+            if not np.isfinite(array).all():
+                raise InvalidInputError(f"{name} must be finite. Fit again.")
+        shape = (len(self.slopes), self.geometry.num_layers)
+        if len(self.slopes) < 1 or self.slopes.shape != shape or self.intercepts.shape != shape:
+            raise InvalidInputError(
+                f"slopes and intercepts must be [S, L] with L = {self.geometry.num_layers}; got "
+                f"{list(self.slopes.shape)} and {list(self.intercepts.shape)}. Fit again."
+            )
+
+    def save(self, file: FittedFile, folder: Path, provenance: Mapping[str, Any]) -> None:
+        """Write the numbers to `folder`; `provenance` says what they were fitted on and how."""
+        arrays = {"slopes": self.slopes, "intercepts": self.intercepts, **self.extra}
+        constants = {"geometry": asdict(self.geometry), "fitted_on": self.fitted_on}
+        file.save(folder, arrays, constants, provenance)
+
+    @classmethod
+    def load(cls, file: FittedFile, folder: Path) -> ScoreFit:
+        """Read numbers written by `save`.
+
+        Raises
+        ------
+        CheckpointError
+            A file is missing or damaged, or holds something else.
+        """
+        arrays, constants = file.load(folder)
+        try:
+            return cls(
+                ModelGeometry(**constants["geometry"]),
+                str(constants["fitted_on"]),
+                arrays.pop("slopes"),
+                arrays.pop("intercepts"),
+                arrays,
+            )
+        except (KeyError, TypeError, InvalidInputError) as error:
+            raise CheckpointError(f"{folder} holds no usable {file.kind}: {error}") from error
+
+
+class ScoredPredictor(CoveragePredictor):
+    """A predictor whose scores depend on the history alone; see the head of this module."""
+
+    folder: str
+    file: ClassVar[FittedFile]
+
+    @cached_property
+    def fit(self) -> ScoreFit:
+        """The fitted numbers; read when first needed."""
+        return ScoreFit.load(self.file, Path(self.folder))
+
+    @property
+    def geometry(self) -> ModelGeometry:
+        """Shape of the target that it was fitted on."""
+        return self.fit.geometry
+
+    @property
+    def fitted_on(self) -> str:
+        """Fingerprint of the target that it was fitted on."""
+        return self.fit.fitted_on
+
+    @abstractmethod
+    def scores(self, history: RoutingHistory) -> NDArray[np.float64]:
+        """Return the score of each expert, float64[S or 1, L, E]; the history is not empty."""
+
+    def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
+        """Return each expert's probability for nodes `first` to N, float32[N - first, L, E].
+
+        With no history at all, every expert is as likely as any other.
+        """
+        g, fit = self.geometry, self.fit
+        slots = np.minimum(tree.depths[first:], len(fit.slopes) - 1)
+        if history.num_tokens == 0:
+            share = g.experts_per_token / g.num_experts
+            return np.full((len(slots), g.num_layers, g.num_experts), share, np.float32)
+        used, place = np.unique(slots, return_inverse=True)
+        scores = self.scores(history)
+        of_slot = scores[used] if len(scores) > 1 else scores
+        logits = fit.slopes[used][:, :, None] * of_slot + fit.intercepts[used][:, :, None]
+        return probs_of(logits, g.experts_per_token)[place]
+
+    def check_geometry(self, geometry: ModelGeometry) -> None:
+        """Raise `CheckpointError` if it was fitted on a model of another shape."""
+        check_same_shape(self.geometry, geometry, f"the {self.file.kind} in {self.folder}")

@@ -1,0 +1,44 @@
+"""The routing history: what it keeps of the newest tokens, and what a snapshot does not see."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specfit.core.history import RoutingHistory
+from specfit.testing.examples import example_geometry
+
+GEOMETRY = example_geometry(num_layers=2)
+
+
+def routing(num_tokens: int, key: int = 0) -> np.ndarray:
+    generator = np.random.default_rng([key, num_tokens])
+    drawn = generator.random((num_tokens, 2, 16)).argsort(axis=2)
+    return drawn[:, :, :2].astype(np.int16)
+
+
+@given(st.lists(st.integers(0, 9), max_size=6), st.integers(0, 40))
+def test_recent_is_the_end_of_all_that_was_appended(sizes: list[int], count: int) -> None:
+    parts = [routing(size, key) for key, size in enumerate(sizes)]
+    history = RoutingHistory(GEOMETRY)
+    for part in parts:
+        history.append(part)
+    whole = np.concatenate([routing(0), *parts])
+    assert np.array_equal(history.recent(count), whole[max(len(whole) - count, 0) :])
+
+
+def test_a_snapshot_does_not_see_later_tokens() -> None:
+    history = RoutingHistory(GEOMETRY)
+    history.append(routing(3))
+    snapshot = history.snapshot()
+    before = snapshot.recent(9).copy()
+    history.append(routing(20, key=1))
+    assert np.array_equal(snapshot.recent(9), before)
+    assert (snapshot.num_tokens, history.num_tokens) == (3, 23)
+
+
+def test_recent_cannot_be_written_to() -> None:
+    history = RoutingHistory(GEOMETRY)
+    history.append(routing(3))
+    assert not history.recent(2).flags.writeable

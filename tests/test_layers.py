@@ -22,7 +22,7 @@ MAY_IMPORT = {
 THIRD_PARTY = {
     "core": {"numpy", "numba"},
     "policies": {"numpy", "numba", "safetensors"},
-    "sim": {"joblib", "numpy", "pyarrow"},
+    "sim": {"distributed", "joblib", "numpy", "pyarrow", "ray"},
     "backends": {"numpy", "numba", "torch", "transformers", "safetensors", "tokenizers"},
     "testing": {"numpy", "hypothesis", "pytest", "torch"},
     "report": {"numpy", "matplotlib"},

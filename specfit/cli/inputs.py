@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,18 @@ def inputs_of_model(folder: Path, geometry: ModelGeometry, sampling: Sampling) -
 
 def inputs_of_trace(metadata: TraceMetadata, model: str | None) -> Inputs:
     """Return the inputs of the named model, or of the one that the trace was recorded with."""
-    recorded = metadata.specs.get("model", metadata.model)
-    folder = model_folder(model or str(recorded))
-    return inputs_of_model(folder, metadata.geometry, metadata.sampling)
+    return inputs_of_model(_folder_of(metadata, model), metadata.geometry, metadata.sampling)
+
+
+def digest_of_inputs(metadata: TraceMetadata, model: str | None) -> str:
+    """Return a digest of the files that `inputs_of_trace` reads: hex, 64 digits."""
+    folder = _folder_of(metadata, model)
+    digest = hashlib.sha256()
+    for part in ("predictor", "acceptance"):
+        for path in sorted(p for p in (folder / part).glob("*") if p.is_file()):
+            digest.update(f"{part}/{path.name} ".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _folder_of(metadata: TraceMetadata, model: str | None) -> Path:
+    return model_folder(model or str(metadata.specs.get("model", metadata.model)))

@@ -109,6 +109,8 @@ class Replayer:
         Replay only the first so many prompts.
     near_ties : list of NearTie
         Gets the near ties that are met.
+    policy_key : int
+        Key of the generator that policies may draw from.
     """
 
     reader: TraceReader
@@ -117,6 +119,7 @@ class Replayer:
     inputs: Inputs
     max_prompts: int | None = None
     near_ties: list[NearTie] = field(default_factory=list)
+    policy_key: int = 0
 
     @property
     def num_prompts(self) -> int:
@@ -142,6 +145,7 @@ class Replayer:
             cost=self.cost,
             predictor=self.inputs.predictor,
             acceptance=self.inputs.acceptance,
+            policy_key=self.policy_key,
             max_prompts=self.max_prompts,
             near_ties=self.near_ties,
         ):

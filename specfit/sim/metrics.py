@@ -181,6 +181,20 @@ class DepthCount:
         return _ratio(self.num_accepted, self.num_verified)
 
 
+@dataclass(frozen=True)
+class UnionCount:
+    """The passes that verified so many nodes, and the experts that they activated."""
+
+    num_nodes: int
+    num_passes: int
+    num_experts: int
+
+    @property
+    def experts_per_pass(self) -> float:
+        """Distinct experts that such a pass activates, summed over the layers."""
+        return _ratio(self.num_experts, self.num_passes)
+
+
 def measure(results: Sequence[DecodeResult], expert_bytes: int) -> Metrics:
     """Return the metrics of some requests together.
 
@@ -306,6 +320,17 @@ def acceptance_by_depth(results: Iterable[DecodeResult]) -> list[DepthCount]:
         DepthCount(depth, int(verified[depth]), int(accepted[depth]))
         for depth in range(1, len(verified))
     ]
+
+
+def union_by_nodes(results: Iterable[DecodeResult]) -> list[UnionCount]:
+    """Return how many experts the passes of each number of nodes activated, fewest nodes first."""
+    found: dict[int, list[int]] = {}
+    for result in results:
+        for cycle in result.cycles:
+            verification = cycle.outcome.verification
+            num_experts = int((verification.num_hits + verification.num_misses).sum())
+            found.setdefault(cycle.num_verified, []).append(num_experts)
+    return [UnionCount(nodes, len(found[nodes]), sum(found[nodes])) for nodes in sorted(found)]
 
 
 def distinct_4(tokens: Sequence[int]) -> float:

@@ -2,7 +2,8 @@
 
 A cell is one policy with one cache on one link and one trace. A finished cell is a file, so that a
 sweep that was killed goes on where it stopped, and the table is the same whatever the number of
-workers. What a cell does is a function that the caller gives; nothing here knows a policy.
+workers and wherever they are: they hand their rows back, and this process alone writes. What a cell
+does is a function that the caller gives; nothing here knows a policy.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from specfit.core.decode import DecodeResult
 from specfit.core.errors import InvalidInputError, TraceWriteError
-from specfit.sim.metrics import Interval, measure, paired_ratio
+from specfit.sim.engine import LOCAL, engine, run_jobs
+from specfit.sim.metrics import Interval, paired_ratio
 
 CELLS_FOLDER = "cells"
 RESULTS_NAME = "results.parquet"
@@ -44,6 +45,8 @@ class Cell:
         Bandwidth of the link, in place of the profile's.
     policy_key : int
         Key of the generator that policies may draw from.
+    policy_file_sha256 : str, optional
+        Of the file that a policy of one's own lies in.
     """
 
     trace: str
@@ -52,10 +55,15 @@ class Cell:
     cache: str
     h2d_bandwidth_bytes_per_s: float | None = None
     policy_key: int = 0
+    policy_file_sha256: str | None = None
 
     def key(self, context: Mapping[str, Any]) -> str:
-        """Return the name under which the cell's row is kept: a digest of all that decides it."""
-        text = json.dumps([asdict(self), dict(context)], sort_keys=True, default=str)
+        """Return the name under which the cell's row is kept: a digest of all that decides it.
+
+        Where the trace lies does not.
+        """
+        what = {name: value for name, value in asdict(self).items() if name != "trace"}
+        text = json.dumps([what, dict(context)], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -68,19 +76,38 @@ def product(
 ) -> list[Cell]:
     """Return every combination, policies innermost; `traces` are folders with fingerprints."""
     combinations = itertools.product(traces.items(), bandwidths, caches, policy_keys, policies)
-    return [Cell(*trace, p, c, b, k) for trace, b, c, k, p in combinations]
+    files = {policy: _file_sha256(policy) for policy in policies}
+    return [Cell(*trace, p, c, b, k, files[p]) for trace, b, c, k, p in combinations]
 
 
-def row_of(results: Sequence[DecodeResult], expert_bytes: int) -> Row:
-    """Return the counters of a replayed cell, and each prompt's tokens and simulated seconds."""
-    metrics = measure(results, expert_bytes)
-    counters = {k: v for k, v in vars(metrics).items() if isinstance(v, int | float)}
-    return {
-        **counters,
-        "simulated_tokens_per_s": metrics.tokens_per_s,
-        "prompt_tokens": [result.num_decoded for result in results],
-        "prompt_s": [result.decode_s for result in results],
-    }
+def with_sizes(rules: Sequence[str], sizes: Sequence[str]) -> list[str]:
+    """Return the cache specs of each rule with each size; ``none`` has no size and stays alone.
+
+    Parameters
+    ----------
+    rules : sequence of str
+        ``lru``, or with parameters ``lfu:decay=0.9``.
+    sizes : sequence of str
+        ``25%``, ``16`` or ``8GiB``; if there are none, the rules are whole specs already.
+
+    Raises
+    ------
+    InvalidInputError
+        A rule has a size already.
+    """
+    if not sizes:
+        return list(rules)
+    specs = []
+    for rule in rules:
+        name, _, params = rule.partition(":")
+        if params and "=" not in params.partition(",")[0]:
+            raise InvalidInputError(
+                f"with --size a cache is a rule alone, like lru or lfu:decay=0.9; got '{rule}'. "
+                f"Leave its size away, or give no --size."
+            )
+        rest = f",{params}" if params else ""
+        specs += [rule] if name == "none" else [f"{name}:{size}{rest}" for size in sizes]
+    return specs
 
 
 def run_sweep(
@@ -90,6 +117,8 @@ def run_sweep(
     *,
     context: Mapping[str, Any],
     num_workers: int = 1,
+    where: str = LOCAL,
+    on_start: Callable[[int], None] | None = None,
     on_cell: Callable[[Cell], None] | None = None,
 ) -> list[Row]:
     """Evaluate the cells that `folder` does not hold yet; write and return the table of all.
@@ -104,14 +133,18 @@ def run_sweep(
         What else decides a row: versions, checksums, profiles. It is part of every row, and a cell
         that finished under another context is evaluated again.
     num_workers : int
-        Processes; the active joblib backend decides where they are.
+        Processes of this machine; -1 is one a core. A cluster uses all that it has.
+    where : str
+        The `specfit.sim.engine.engine` that runs the cells.
+    on_start : callable, optional
+        Called once with the number of cells that are there already.
     on_cell : callable, optional
-        Called with each cell as it finishes, those that were there included.
+        Called with each cell as it finishes, those that were there not included.
 
     Raises
     ------
     InvalidInputError
-        There is no cell, or two are the same.
+        There is no cell, two are the same, or there is no such engine.
     TraceWriteError
         The folder cannot be written.
     """
@@ -121,16 +154,20 @@ def run_sweep(
             f"a sweep has one or more cells, all different; got {len(cells)}, "
             f"{len(set(keys))} of them different. Name each policy, cache and link once."
         )
-    try:
-        (folder / CELLS_FOLDER).mkdir(parents=True, exist_ok=True)
-        _evaluate_missing(cells, keys, evaluate, folder, context, num_workers, on_cell)
-        rows = [_read_cell(folder, key) for key in keys]
-        assert all(row is not None for row in rows), "every cell has been evaluated"
-        table = pa.Table.from_pylist([row for row in rows if row is not None])
-        _replace(folder / RESULTS_NAME, lambda path: pq.write_table(table, path))
-    except OSError as error:
-        raise TraceWriteError(f"cannot write the sweep {folder}: {error}.") from error
-    return [row for row in rows if row is not None]
+    rows = {key: row for key in keys if (row := _read_cell(folder, key)) is not None}
+    if on_start is not None:
+        on_start(len(rows))
+    missing = [(cell, key) for cell, key in zip(cells, keys, strict=True) if key not in rows]
+    with engine(where if missing else LOCAL):
+        jobs = (joblib.delayed(_evaluate)(cell, key, evaluate) for cell, key in missing)
+        for cell, key, found in run_jobs(jobs, num_workers):
+            rows[key] = _write_cell(folder, key, {**asdict(cell), **found, **context})
+            if on_cell is not None:
+                on_cell(cell)
+    ordered = [{**rows[key], "trace": cell.trace} for cell, key in zip(cells, keys, strict=True)]
+    table = pa.Table.from_pylist(ordered)
+    _replace(folder / RESULTS_NAME, lambda path: pq.write_table(table, path))
+    return ordered
 
 
 def speedup_of(row: Row, rows: Iterable[Row], baseline: str = "autoregressive") -> Interval | None:
@@ -148,42 +185,25 @@ def speedup_of(row: Row, rows: Iterable[Row], baseline: str = "autoregressive") 
     return None
 
 
-def _evaluate_missing(
-    cells: Sequence[Cell],
-    keys: Sequence[str],
-    evaluate: Callable[[Cell], Row],
-    folder: Path,
-    context: Mapping[str, Any],
-    num_workers: int,
-    on_cell: Callable[[Cell], None] | None,
-) -> None:
-    is_done = [_read_cell(folder, key) is not None for key in keys]
-    pairs = list(zip(cells, keys, is_done, strict=True))
-    for cell, _, done in pairs:
-        if done and on_cell is not None:
-            on_cell(cell)
-    jobs = (
-        joblib.delayed(_evaluate)(cell, key, evaluate, folder, dict(context))
-        for cell, key, done in pairs
-        if not done
-    )
-    finished = joblib.Parallel(n_jobs=num_workers, return_as="generator_unordered")(jobs)
-    for cell in finished:
-        if on_cell is not None:
-            on_cell(cell)
+def _evaluate(cell: Cell, key: str, evaluate: Callable[[Cell], Row]) -> tuple[Cell, str, Row]:
+    return cell, key, evaluate(cell)
 
 
-def _evaluate(
-    cell: Cell,
-    key: str,
-    evaluate: Callable[[Cell], Row],
-    folder: Path,
-    context: dict[str, Any],
-) -> Cell:
-    row = {**asdict(cell), **evaluate(cell), **context}
-    text = json.dumps(row, allow_nan=True)
+def _file_sha256(policy: str) -> str | None:
+    """Return the digest of the file of a policy ``file.py:Class``; None for a registered one."""
+    path, found, _ = policy.partition(".py:")
+    file = Path(f"{path}.py")
+    if not found or not file.is_file():
+        return None
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _write_cell(folder: Path, key: str, row: Row) -> Row:
+    """Write a finished cell's row and return it as it is read back."""
+    text = json.dumps(row, allow_nan=False)
     _replace(_cell_path(folder, key), lambda path: path.write_text(text, "utf-8"))
-    return cell
+    written: Row = json.loads(text)
+    return written
 
 
 def _read_cell(folder: Path, key: str) -> Row | None:
@@ -202,8 +222,12 @@ def _cell_path(folder: Path, key: str) -> Path:
 def _replace(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file in one step."""
     temporary = path.with_name(f".open-{path.name}")
-    write(temporary)
-    temporary.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(temporary)
+        temporary.replace(path)
+    except OSError as error:
+        raise TraceWriteError(f"cannot write the sweep's {path}: {error}.") from error
 
 
 def _per_prompt(row: Row) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from specfit.core.cache import make_cache
 from specfit.core.errors import InvalidInputError
 from specfit.core.policy import policies
 from specfit.sim.metrics import paired_speedup
-from specfit.sim.sweep import Cell, Row, product, row_of, run_sweep, speedup_of
+from specfit.sim.row import row_of
+from specfit.sim.sweep import Cell, Row, product, run_sweep, speedup_of, with_sizes
 from specfit.testing.examples import example_geometry
 from tests.unit.sim.traces import replayed
 
@@ -27,7 +30,8 @@ def evaluate(cell: Cell, log: Path | None = None, fails_on: str = "") -> Row:
         with log.open("a", encoding="utf-8") as file:
             file.write(f"{cell.policy} {cell.cache}\n")
     results = replayed(Path(cell.trace), policies.make(cell.policy), cell.cache)
-    return row_of(results, example_geometry().expert_bytes)
+    geometry = example_geometry()
+    return row_of(results, make_cache(cell.cache, geometry), geometry)
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +62,52 @@ def test_a_killed_sweep_goes_on_where_it_stopped(cells: list[Cell], tmp_path: Pa
         run_sweep(cells, partial(evaluate, log=log, fails_on="none"), folder, context={})
     assert not (folder / "results.parquet").exists()
     seen: list[Cell] = []
-    rows = run_sweep(cells, partial(evaluate, log=log), folder, context={}, on_cell=seen.append)
+    there: list[int] = []
+    again = partial(evaluate, log=log)
+    rows = run_sweep(cells, again, folder, context={}, on_start=there.append, on_cell=seen.append)
     assert sorted(log.read_text().split("\n")[:-1]) == sorted(
         f"{c.policy} {c.cache}" for c in cells
     )
-    assert len(seen) == len(rows) == len(cells)
+    assert there == [2] and len(seen) == 2 and len(rows) == len(cells)
     assert rows == run_sweep(cells, evaluate, tmp_path / "whole", context={})
+
+
+def test_a_moved_trace_is_the_same_trace(cells: list[Cell], tmp_path: Path) -> None:
+    log, folder = tmp_path / "log", tmp_path / "sweep"
+    there = run_sweep(cells[:1], partial(evaluate, log=log), folder, context={})
+    moved = [replace(cells[0], trace="elsewhere")]
+    rows = run_sweep(moved, partial(evaluate, log=log), folder, context={})
+    assert rows == [{**there[0], "trace": "elsewhere"}]
+    assert len(log.read_text().splitlines()) == 1
+
+
+def test_an_edited_policy_is_another_policy(tmp_path: Path) -> None:
+    file = tmp_path / "my.py"
+    file.write_text("a = 1")
+    (before,) = product({"t": "f"}, [f"{file}:Mine:depth=3"], ["none"])
+    assert before == product({"t": "f"}, [f"{file}:Mine:depth=3"], ["none"])[0]
+    file.write_text("a = 2")
+    (after,) = product({"t": "f"}, [f"{file}:Mine:depth=3"], ["none"])
+    assert before.key({}) != after.key({})
+
+
+@pytest.mark.parametrize(
+    ("rules", "sizes", "specs"),
+    [
+        (["lru:25%", "none"], [], ["lru:25%", "none"]),
+        (["lru", "none"], ["16", "8GiB"], ["lru:16", "lru:8GiB", "none"]),
+        (["lfu:decay=0.9"], ["25%"], ["lfu:25%,decay=0.9"]),
+    ],
+)
+def test_each_rule_comes_with_each_size(
+    rules: list[str], sizes: list[str], specs: list[str]
+) -> None:
+    assert with_sizes(rules, sizes) == specs
+
+
+def test_a_rule_that_has_a_size_gets_no_other() -> None:
+    with pytest.raises(InvalidInputError, match="lru:25%"):
+        with_sizes(["lru:25%"], ["50%"])
 
 
 def test_another_context_is_another_result(cells: list[Cell], tmp_path: Path) -> None:

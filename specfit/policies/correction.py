@@ -1,85 +1,21 @@
-"""Corrections that a running text gives to the two predictions: acceptance and misses.
+"""The correction that a running text gives to predicted misses.
 
-Fitted inputs are right on average over texts; one text may be easier to draft, or jump about more
-among the experts, than the average. What each cycle shows of the error corrects the next ones.
+Fitted inputs are right on average over texts; one text may jump about more among the experts than
+the average. What each cycle shows of the error corrects the next ones.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from specfit.core._jit import kernel
 from specfit.core.cost import CostTerms
 from specfit.core.experts import Residency
 from specfit.core.policy import Outcome
-from specfit.core.tree import DraftTree
-
-LARGEST_SHIFT = 3.0
-"""Bound of the correction of acceptance, in log-odds."""
 
 PRIOR_MISSES = 40.0
 """Misses that must have been seen before the correction of misses trusts the text half-way."""
-
-
-@kernel
-def _shift_siblings(parents: Any, probs: Any, factor: float, corrected: Any) -> None:
-    """Multiply the odds of each group of siblings by `factor`; float64[N] in and out."""
-    mass = np.zeros(parents.size)
-    for node in range(1, parents.size):
-        mass[parents[node]] += probs[node]
-    corrected[0] = probs[0]
-    for node in range(1, parents.size):
-        found = min(mass[parents[node]], 1.0)
-        corrected[node] = probs[node] * factor / (1.0 - found + found * factor)
-
-
-class AcceptanceCorrection:
-    """Shifts the log-odds that one of a node's children is the target's token.
-
-    Children keep their shares, so siblings still sum to at most 1. After each cycle the shift moves
-    by ``step * (found - expected)`` for every node on the accepted path whose children were
-    drafted: the gradient of the log-likelihood.
-
-    Parameters
-    ----------
-    step : float
-        Step of the gradient ascent; 0 never corrects.
-    """
-
-    def __init__(self, step: float) -> None:
-        self.step = step
-        self.shift = 0.0
-
-    def shifted(self, probs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return probabilities with their log-odds shifted."""
-        factor = np.exp(self.shift)
-        corrected: NDArray[np.float64] = probs * factor / (1 - probs + probs * factor)
-        return corrected
-
-    def correct(self, tree: DraftTree, accept_probs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return corrected acceptance probabilities, float64[N]; 1 at the root."""
-        if self.shift == 0.0 or len(tree) == 1:
-            return accept_probs
-        corrected = np.empty(len(tree))
-        _shift_siblings(tree.parents, accept_probs, float(np.exp(self.shift)), corrected)
-        return corrected
-
-    def observe(self, outcome: Outcome) -> None:
-        """Learn from the nodes that the accepted path visited."""
-        tree, verification = outcome.cycle.tree, outcome.verification
-        probs = self.correct(tree, outcome.cycle.accept_probs)
-        for node in (0, *outcome.accepted):
-            children = tree.children(node)
-            if len(children) == 0:
-                continue
-            place = int(np.searchsorted(verification.nodes, node))
-            found = bool((tree.tokens[children] == verification.target_tokens[place]).any())
-            self.shift += self.step * (float(found) - float(probs[children].sum()))
-        self.shift = min(max(self.shift, -LARGEST_SHIFT), LARGEST_SHIFT)
 
 
 class MissCorrection:

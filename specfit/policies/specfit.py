@@ -3,7 +3,7 @@
 Before drafting and after every level the search asks whether more levels could beat what is there;
 at the end it picks the subtree with the most expected committed tokens per second. Both inputs are
 calibrated predictions: acceptance by depth and sibling rank, experts as probabilities. What the
-running text shows of their error corrects them for the cycles that follow.
+running text shows of the misses corrects the price of those that follow.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from specfit.core.policy import Cycle, Outcome, Policy, register_policy
 from specfit.core.search import LevelSearch, ProbPricer, SearchResult
 from specfit.core.selection import Prediction, Selection
-from specfit.core.tree import DraftPlan, frontier, path_products
-from specfit.policies.correction import AcceptanceCorrection, MissCorrection
+from specfit.core.tree import DraftPlan, frontier
+from specfit.policies.correction import MissCorrection
 
 
 @register_policy("specfit")
@@ -39,8 +39,6 @@ class SpecFit(Policy):
     longest_pause : int
         After drafts of which nothing was worth verifying, drafting rests for 1, 2, 4, ... cycles,
         at most this many, before it is tried again.
-    acceptance_step : float
-        How far one observation moves the correction of acceptance, in log-odds; 0 turns it off.
     miss_memory : float
         Weight of the past in the correction of expected misses, a cycle; 1 turns it off.
     """
@@ -50,7 +48,6 @@ class SpecFit(Policy):
     max_nodes: int = 64
     discount: float = 0.5
     longest_pause: int = 16
-    acceptance_step: float = 0.3
     miss_memory: float = 0.95
     _pricer: ProbPricer = field(init=False, repr=False, compare=False)
     _search: LevelSearch = field(init=False, repr=False, compare=False)
@@ -58,7 +55,6 @@ class SpecFit(Policy):
     _growth: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _pause: int = field(default=0, init=False, repr=False, compare=False)
     _wait: int = field(default=0, init=False, repr=False, compare=False)
-    _acceptance: AcceptanceCorrection = field(init=False, repr=False, compare=False)
     _misses: MissCorrection = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -76,13 +72,12 @@ class SpecFit(Policy):
         terms = self._misses.correct(cycle.terms, cycle.residency)
         self._search.start(terms, max_nodes=self.max_nodes)
         self._searched = 0
-        steps = range(1, self.depth + 1)
-        growth = np.array([cycle.acceptance.continuation(d, self.top_k) for d in steps])
-        self._growth = self._acceptance.shifted(growth)
         if self._wait > 0:
             self._wait -= 1
             return DraftPlan.plain()
         depth = min(self.depth, cycle.max_depth)
+        chances = [cycle.acceptance.continuation(d, self.top_k) for d in range(1, depth + 1)]
+        self._growth = np.array(chances, np.float64)
         if depth < 1 or not self._can_grow(cycle, depth):
             return DraftPlan.plain()
         return DraftPlan(depth, self.top_k, self.max_nodes)
@@ -93,16 +88,16 @@ class SpecFit(Policy):
 
     def select(self, cycle: Cycle) -> Selection:
         """Select what the exact search finds."""
-        self._add(cycle)
+        if self._searched < len(cycle.tree):
+            self._search.add_level(cycle.tree.parents, cycle.path_probs, self._new_probs(cycle))
         best = self._search.best()
         return Selection(cycle.tree, best.mask, self._predict(best, cycle))
 
     def observe(self, outcome: Outcome) -> None:
-        """Correct both inputs; rest from drafting when a draft brought nothing worth verifying."""
+        """Correct the misses; rest from drafting when a draft brought nothing worth verifying."""
         self._misses.observe(outcome)
         if outcome.cycle.levels == 0:
             return
-        self._acceptance.observe(outcome)
         if len(outcome.selection) > 1:
             self._pause = 0
         else:
@@ -110,37 +105,25 @@ class SpecFit(Policy):
         self._wait = self._pause
 
     def reset(self) -> None:
-        """Forget the pauses and corrections of earlier requests."""
+        """Forget the pauses and the correction of earlier requests."""
         self._pause = self._wait = 0
-        self._acceptance = AcceptanceCorrection(self.acceptance_step)
         self._misses = MissCorrection(self.miss_memory)
 
-    def _add(self, cycle: Cycle) -> None:
-        """Price the nodes that are new since the last search of this cycle."""
-        known, self._searched = self._searched, len(cycle.tree)
-        if known == self._searched:
-            return
-        is_free = self._pricer.is_free
-        probs = None if is_free else cycle.expert_probs.probs[known:]
-        accept_probs = self._acceptance.correct(cycle.tree, cycle.accept_probs)
-        path_probs = path_products(cycle.tree.parents, accept_probs)
-        self._search.add_level(cycle.tree.parents, path_probs, probs)
-
     def _can_grow(self, cycle: Cycle, levels_left: int) -> bool:
-        self._add(cycle)
         growth = self._growth[cycle.levels : cycle.levels + levels_left]
         expandable = np.zeros(len(cycle.tree), bool)
         expandable[frontier(cycle.tree, self.top_k)] = True
-        return self._search.should_draft(growth, expandable).draft
+        probs = self._new_probs(cycle)
+        return self._search.advance(cycle.tree.parents, cycle.path_probs, probs, growth, expandable)
+
+    def _new_probs(self, cycle: Cycle) -> NDArray[np.float32] | None:
+        """Return the routing probabilities of the nodes that the search has not seen."""
+        known, self._searched = self._searched, len(cycle.tree)
+        return None if self._pricer.is_free else cycle.expert_probs.probs[known:]
 
     def _predict(self, best: SearchResult, cycle: Cycle) -> Prediction:
         """Return what to expect of the selection, at full price: nothing is forgiven this cycle."""
         problem = self._search.problem
-        terms = problem.terms
-        cycle_s = float(problem.draft_s + terms.tau_s[best.num_nodes])
-        if self._pricer.is_free:
-            return Prediction(best.expected_committed, 0.0, cycle_s)
-        activation = problem.demand.activation(best.mask)
-        misses = self._misses.scale * float(activation[~cycle.residency.mask].sum())
-        expert_s = float((terms.weight_s * activation).sum())
-        return Prediction(best.expected_committed, misses, cycle_s + expert_s)
+        misses, expert_s = problem.demand.expected_use(best.mask, ~cycle.residency.mask)
+        pass_s = float(problem.draft_s + problem.terms.tau_s[best.num_nodes]) + expert_s
+        return Prediction(best.expected_committed, self._misses.scale * misses, pass_s)

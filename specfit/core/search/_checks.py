@@ -40,3 +40,12 @@ def line(tau_s: Any) -> tuple[bool, float, float]:
         if abs(start + slope * n - tau_s[n]) > STRAIGHT * tau_s[num_nodes]:
             return False, start, slope
     return True, start, slope
+
+
+@kernel
+def all_probs(values: Any) -> bool:
+    """Return whether all of float64[n] are from 0 to 1."""
+    for i in range(values.size):
+        if not (values[i] >= 0.0 and values[i] <= 1.0):
+            return False
+    return True

@@ -23,9 +23,11 @@ ZERO = np.float32(0.0)
 def price_probs(
     probs: Any,  # float32[n, L*E]
     parents: Any,  # int32[>= first+n]
-    factors: Any,  # float32[>= first+n], 1 - discount * path probability
+    path_probs: Any,  # float64[>= first+n]
+    discount: float,
     first: int,
     columns: Any,  # int64[C] or int64[0]
+    factors: Any,  # float32[capacity], out: the part of each node's demand that is charged
     survival: Any,  # float32[capacity, C]
     values: Any,  # float32[capacity, C]
     weight_s: Any,  # float64[C]
@@ -41,6 +43,7 @@ def price_probs(
     rows = Rows(np.zeros(0, np.int64), np.zeros(0, np.int32), values.reshape(-1), weight_s)
     for i in range(probs.shape[0]):
         node = first + i
+        factors[node] = 1.0 - discount * path_probs[node] if node > 0 else 1.0
         row_probs = probs[i]
         if columns.size:
             for c in range(num_columns):

@@ -12,7 +12,61 @@ from typing import Any
 import numpy as np
 
 from specfit.core._jit import kernel
+from specfit.core.search import _affine
+from specfit.core.search._rows import Rows, shared_seconds
 from specfit.core.search._tree import best_subtree
+
+
+@kernel
+def look_ahead(
+    parents: Any,  # int32[N]
+    path_probs: Any,  # float64[N]
+    expandable: Any,  # bool[N]
+    growth: Any,  # float64[N, J]
+    fixed_s: Any,  # float64[J], seconds without nodes and experts after 1 to J more levels
+    node_s: float,
+    price: float,
+    bar: float,  # the gain A - price * T of stopping here
+    indptr: Any,
+    cols: Any,
+    vals: Any,
+    weight_s: Any,
+    full_s: Any,
+    totals: Any,
+    surplus: Any,  # float64[J], out: see `StopDecision`
+) -> int:
+    """Return the first number of further levels found to beat the bar, or 0 if none does.
+
+    Most answers need only the bounds; the rest are searches for a selection beyond the bar.
+    """
+    num_nodes, ahead = growth.shape
+    bonus, lower, upper = np.empty((ahead, num_nodes)), np.empty(ahead), np.empty(ahead)
+    shared_s = np.empty(num_nodes)
+    shared_seconds(Rows(indptr, cols, vals, weight_s), full_s, totals, shared_s)
+    bound_ahead(
+        parents, path_probs, expandable, growth, fixed_s, node_s, price, full_s, shared_s,
+        bonus, lower, upper,
+    )  # fmt: skip
+    slack = _affine.SLACK * max(1.0, path_probs.sum())
+    surplus[:] = np.nan
+    for j in range(ahead):
+        if lower[j] > bar + slack:
+            surplus[j] = lower[j] - bar
+            return j + 1
+    nothing, mask = np.zeros(num_nodes, np.bool_), np.empty(num_nodes, np.bool_)
+    values, counts = np.zeros(4), np.zeros(2, np.int64)
+    for j in range(ahead):
+        surplus[j] = upper[j] - bar
+        if surplus[j] > slack:
+            values[_affine.BAR] = bar
+            _affine.search_affine(
+                parents, path_probs + bonus[j], fixed_s[j], node_s, _affine.SIGN, price,
+                indptr, cols, vals, weight_s, full_s, totals, nothing, mask, values, counts,
+            )  # fmt: skip
+            surplus[j] = values[_affine.BAR] - bar
+        if surplus[j] > slack:
+            return j + 1
+    return 0
 
 
 @kernel

@@ -99,6 +99,26 @@ class Demand:
         """
         return self._capped(self.rows()[mask] / np.maximum(self.factors[mask], 1e-30)[:, None])
 
+    def expected_use(
+        self, mask: NDArray[np.bool_], is_counted: NDArray[np.bool_]
+    ) -> tuple[float, float]:
+        """Return how many of the counted experts a selection uses, and the seconds of all it uses.
+
+        Both are expectations and undiscounted, as of `activation`.
+
+        Parameters
+        ----------
+        mask : bool[N]
+            The selection.
+        is_counted : bool[L, E]
+            Which of the experts that are priced to count.
+        """
+        count, seconds = _rows.expected_use(
+            np.flatnonzero(mask), self.factors, self.experts, np.array(is_counted).reshape(-1),
+            self.indptr, self.cols, self.vals, self.weight_s,
+        )  # fmt: skip
+        return float(count), float(seconds)
+
     def _capped(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         flat = np.zeros(self.shape[0] * self.shape[1])
         flat[self.experts] = np.minimum(1.0, rows.sum(axis=0))

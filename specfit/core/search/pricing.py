@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,18 @@ _NO_COLS = np.zeros(0, np.int32)
 _FIRST_CAPACITY = 64
 
 
+class Room(NamedTuple):
+    """A pricer's memory, as the kernels take it; see `_pricing.price_probs`."""
+
+    columns: NDArray[np.int64]
+    factors: NDArray[np.float32]
+    survival: NDArray[np.float32]
+    values: NDArray[np.float32]
+    weight_s: NDArray[np.float64]
+    full_s: NDArray[np.float64]
+    totals: NDArray[np.float64]
+
+
 class ProbPricer:
     """Prices predicted *probabilities*; one object serves many cycles and keeps its memory.
 
@@ -25,6 +37,11 @@ class ProbPricer:
         Part of a node's demand that is forgiven where the node is sure to be accepted, 0 to 1: an
         expert that the likely path needs next cycle anyway is not an extra cost now. Node v is
         charged ``1 - discount * P(v)`` of its demand, the root all of its.
+
+    Attributes
+    ----------
+    num_nodes : int
+        Nodes of this cycle that are priced.
     """
 
     def __init__(self, discount: float = 0.0) -> None:
@@ -51,7 +68,7 @@ class ProbPricer:
         self._experts = np.arange(len(flat)) if self._is_whole else experts
         self._weight_s = flat if self._is_whole else flat[experts]
         self._totals = np.zeros(len(self._weight_s))
-        self._num_nodes = 0
+        self.num_nodes = 0
         if self._values.shape[1] != len(self._weight_s):
             self._allocate(max(_FIRST_CAPACITY, len(self._values)))
 
@@ -77,49 +94,57 @@ class ProbPricer:
         probs : float32[n, L, E]
             Routing probabilities of the n new nodes only; not read, and may be None, if `is_free`.
         """
-        first, count = self._num_nodes, len(parents)
-        self._reserve(count)
-        self._factors[first:count] = 1.0 - self.discount * path_probs[first:]
-        self._factors[0] = 1.0
+        first, count = self.num_nodes, len(parents)
+        room = self.room(count)
         if self.is_free:
-            self._full_s[first:count] = 0.0
-            self._num_nodes = count
+            room.factors[first:count] = 1.0
+            room.full_s[first:count] = 0.0
+            self.num_nodes = count
             return
-        flat = self._checked(probs, count - first)
+        flat = self.flat(probs, count - first)
         bad = _pricing.price_probs(
-            flat, np.array(parents, np.int32), self._factors, first,
-            _NO_INDPTR if self._is_whole else self._experts,
-            self._survival, self._values, self._weight_s, self._full_s, self._totals,
+            flat, np.array(parents, np.int32), np.array(path_probs, np.float64), self.discount,
+            first, *room,
         )  # fmt: skip
         if bad >= 0:
-            index = np.unravel_index(bad, (count - first, *self._shape))
-            where = [int(i) for i in index]
-            raise InvalidInputError(
-                f"probs{where} = {flat.reshape(-1)[bad]}, but a probability is from 0 to 1."
-            )
-        self._num_nodes = count
+            raise self.fault(flat, bad)
+        self.num_nodes = count
 
-    def demand(self) -> Demand:
-        """Return the demand of all nodes so far."""
-        n = self._num_nodes
-        return Demand(
-            self._shape, self._experts, self._weight_s, self._factors[:n], _NO_INDPTR, _NO_COLS,
-            self._values.reshape(-1), self._full_s[:n], self._totals,
+    def room(self, count: int) -> Room:
+        """Return the pricer's memory with room for `count` nodes in all."""
+        if count > len(self._values):
+            self._allocate(max(count, 2 * len(self._values)))
+        columns = _NO_INDPTR if self._is_whole else self._experts
+        return Room(
+            columns, self._factors, self._survival, self._values, self._weight_s, self._full_s,
+            self._totals,
         )  # fmt: skip
 
-    def _checked(self, probs: Any, count: int) -> NDArray[np.float32]:
+    def flat(self, probs: Any, count: int) -> NDArray[np.float32]:
+        """Return the probabilities of `count` new nodes as float32[count, L*E]; raise if not."""
         shape = (count, *self._shape)
         if probs is None or probs.shape != shape:
             got = None if probs is None else list(probs.shape)
             raise InvalidInputError(f"probs of the new nodes must be {list(shape)}; got {got}.")
         return np.ascontiguousarray(probs, np.float32).reshape(count, -1)
 
-    def _reserve(self, count: int) -> None:
-        if count > len(self._values):
-            self._allocate(max(count, 2 * len(self._values)))
+    def fault(self, flat: NDArray[np.float32], bad: int) -> InvalidInputError:
+        """Return the error for the flat entry `bad` of the new nodes' probabilities."""
+        where = [int(i) for i in np.unravel_index(bad, (len(flat), *self._shape))]
+        return InvalidInputError(
+            f"probs{where} = {flat.reshape(-1)[bad]}, but a probability is from 0 to 1."
+        )
+
+    def demand(self) -> Demand:
+        """Return the demand of all nodes so far."""
+        n = self.num_nodes
+        return Demand(
+            self._shape, self._experts, self._weight_s, self._factors[:n], _NO_INDPTR, _NO_COLS,
+            self._values.reshape(-1), self._full_s[:n], self._totals,
+        )  # fmt: skip
 
     def _allocate(self, capacity: int) -> None:
-        kept, width = self._num_nodes, len(self._weight_s)
+        kept, width = self.num_nodes, len(self._weight_s)
         self._survival = _grown(self._survival[:kept].reshape(kept, width), capacity)
         self._values = _grown(self._values[:kept].reshape(kept, width), capacity)
         self._full_s = _grown(self._full_s[:kept], capacity)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core.cost import CostTerms
 from specfit.core.errors import InvalidInputError
 from specfit.core.search import _affine, _checks, _stop
 from specfit.core.search.exact import exact
@@ -71,7 +72,7 @@ def should_draft(
         levels.
     """
     n, ahead = len(problem), int(growth.shape[-1])
-    _check(problem, growth, expandable)
+    check_look_ahead(n, growth, expandable, problem.terms, problem.levels)
     by_node = np.empty((n, ahead))
     by_node[:] = growth
     bar = 0.0 if best.objective == best.price else best.objective
@@ -94,47 +95,13 @@ def _look_ahead(
     node_s: float,
 ) -> StopDecision:
     """Decide under affine costs: phantoms are bonuses, and most answers need only bounds."""
-    demand, n, ahead = problem.demand, len(problem), len(fixed_s)
-    bonus, lower, upper = np.empty((ahead, n)), np.empty(ahead), np.empty(ahead)
-    _stop.bound_ahead(
-        problem.parents, problem.path_probs, expandable, growth, fixed_s, node_s, price,
-        demand.full_s, demand.shared_s, bonus, lower, upper,
+    demand, surplus = problem.demand, np.empty(len(fixed_s))
+    levels_ahead = _stop.look_ahead(
+        problem.parents, problem.path_probs, expandable, growth, fixed_s, node_s, price, bar,
+        demand.indptr, demand.cols, demand.vals, demand.weight_s, demand.full_s, demand.totals,
+        surplus,
     )  # fmt: skip
-    slack = _affine.SLACK * max(1.0, float(problem.path_probs.sum()))
-    surplus = np.full(ahead, np.nan)
-    wins = np.flatnonzero(lower > bar + slack)
-    if wins.size:
-        surplus[wins[0]] = lower[wins[0]] - bar
-        return StopDecision(True, int(wins[0]) + 1, surplus)
-    for j in range(ahead):
-        surplus[j] = upper[j] - bar
-        if surplus[j] > slack:
-            surplus[j] = _gain_over(
-                problem, problem.path_probs + bonus[j], fixed_s[j], node_s, price, bar
-            )
-        if surplus[j] > slack:
-            return StopDecision(True, j + 1, surplus)
-    return StopDecision(False, 0, surplus)
-
-
-def _gain_over(
-    problem: SearchProblem,
-    profits: NDArray[np.float64],
-    fixed_s: float,
-    node_s: float,
-    price: float,
-    bar: float,
-) -> float:
-    """Return by how much some selection beats the bar, or 0 if none does."""
-    demand = problem.demand
-    values = np.zeros(4)
-    values[_affine.BAR] = bar
-    _affine.search_affine(
-        problem.parents, profits, fixed_s, node_s, _affine.SIGN, price, demand.indptr, demand.cols,
-        demand.vals, demand.weight_s, demand.full_s, demand.totals,
-        np.zeros(len(problem), bool), np.empty(len(problem), bool), values, np.zeros(2, np.int64),
-    )  # fmt: skip
-    return float(values[_affine.BAR]) - bar
+    return StopDecision(levels_ahead > 0, levels_ahead, surplus)
 
 
 def _search_phantoms(
@@ -155,23 +122,28 @@ def _search_phantoms(
     return StopDecision(False, 0, surplus)
 
 
-def _check(
-    problem: SearchProblem, growth: NDArray[np.float64], expandable: NDArray[np.bool_]
+def check_look_ahead(
+    num_nodes: int,
+    growth: NDArray[np.float64],
+    expandable: NDArray[np.bool_],
+    terms: CostTerms,
+    levels: int,
 ) -> None:
-    n, ahead = len(problem), growth.shape[-1]
+    """Raise unless `growth` and `expandable` fit a tree of that many nodes and levels."""
+    n, ahead = num_nodes, growth.shape[-1]
     if growth.shape not in ((ahead,), (n, ahead)) or expandable.shape != (n,):
         raise InvalidInputError(
             f"growth must be [J] or [{n}, J] and expandable [{n}]; "
             f"got {list(growth.shape)} and {list(expandable.shape)}."
         )
-    left = len(problem.terms.draft_s) - 1 - problem.levels
+    left = len(terms.draft_s) - 1 - levels
     if ahead > left:
         raise InvalidInputError(
             f"growth looks {ahead} levels ahead, but draft_s knows only {left} more. "
             f"Give draft_s an entry for each level."
         )
-    wrong = ~((growth >= 0.0) & (growth <= 1.0))
-    if wrong.any():
+    if not _checks.all_probs(np.ravel(growth)):
+        wrong = ~((growth >= 0.0) & (growth <= 1.0))
         where = [int(i) for i in np.argwhere(wrong)[0]]
         raise InvalidInputError(
             f"growth{where} = {growth[tuple(where)]}, but a probability is from 0 to 1."

@@ -42,17 +42,17 @@ def accept_probs(
     ranks: NDArray[np.int32],
     entropies: NDArray[np.float32],
     weights: NDArray[np.float64],
-    shift: float,
+    factor: float,
     out: NDArray[np.float64],
 ) -> None:
     """Write into out [N] the acceptance probability of each node from weights [D, R, 4].
 
-    The log odds of nodes of rank 0 are moved by `shift`.
-    A node gets at most what its earlier siblings leave of 1: no value depends on a later node.
+    A node gets at most what its earlier siblings leave of 1. Then the odds that one of a node's
+    children is accepted are multiplied by `factor`, of which each keeps its share.
     """
     num_nodes = len(parents)
     depths = np.zeros(num_nodes, np.int64)
-    left = np.ones(num_nodes)
+    found = np.zeros(num_nodes)
     x = np.empty(NUM_FEATURES)
     out[0] = 1.0
     for node in range(1, num_nodes):
@@ -60,8 +60,38 @@ def accept_probs(
         depths[node] = depths[parent] + 1
         w = weights[min(depths[node], len(weights)) - 1, min(ranks[node], weights.shape[1] - 1)]
         features(log_probs[node], entropies[node], x)
-        score = shift if ranks[node] == 0 else 0.0
+        score = 0.0
         for f in range(NUM_FEATURES):
             score += w[f] * x[f]
-        out[node] = min(1.0 / (1.0 + np.exp(-score)), left[parent])
-        left[parent] = max(left[parent] - out[node], 0.0)
+        out[node] = min(1.0 / (1.0 + np.exp(-score)), 1.0 - found[parent])
+        found[parent] = min(found[parent] + out[node], 1.0)
+    if factor != 1.0:
+        for node in range(1, num_nodes):
+            any_of_them = found[parents[node]]
+            out[node] *= factor / (1.0 - any_of_them + factor * any_of_them)
+
+
+@kernel
+def surprise(
+    parents: NDArray[np.int32],
+    tokens: NDArray[np.int64],
+    probs: NDArray[np.float64],
+    nodes: NDArray[np.intp],
+    targets: NDArray[np.int64],
+    path: NDArray[np.intp],
+) -> float:
+    """Return the sum of (accepted - expected) over the nodes of `path` that have children.
+
+    probs [N] : acceptance given the parent
+    nodes, targets [n] : verified nodes, ascending, and the target's answers to them
+    """
+    num_nodes = len(parents)
+    answers = np.full(num_nodes, -1)
+    for node in path:
+        answers[node] = targets[np.searchsorted(nodes, node)]
+    total = 0.0
+    for node in range(1, num_nodes):
+        answer = answers[parents[node]]
+        if answer >= 0:
+            total += (1.0 if tokens[node] == answer else 0.0) - probs[node]
+    return total

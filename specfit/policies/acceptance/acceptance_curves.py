@@ -84,26 +84,25 @@ class AcceptanceCurves:
     def accept_probs(self, tree: DraftTree, shift: float = 0.0) -> NDArray[np.float64]:
         """Return each node's acceptance probability given its parent, float64[N]; M must be 1.
 
-        The log odds of the best siblings, those of rank 0, are moved by `shift`.
+        The log odds that one of a node's children is accepted are moved by `shift`; each keeps its
+        share.
         """
         probs = np.empty(len(tree))
         accept_probs(
-            tree.parents, tree.log_probs, tree.ranks, tree.entropies, self.weights[0], shift, probs
-        )
+            tree.parents, tree.log_probs, tree.ranks, tree.entropies, self.weights[0],
+            math.exp(shift), probs,
+        )  # fmt: skip
         return probs
 
     def continuation(self, depth: int, top_k: int, shift: float = 0.0) -> float:
         """Return the probability that one of `top_k` children at `depth` is accepted; M is 1.
 
-        The log odds of the best child are moved by `shift`; the others share what it leaves.
+        Its log odds are moved by `shift`.
         """
         _, num_depths, num_ranks = self.continuations.shape
-        row = self.continuations[0, min(depth, num_depths) - 1]
-        best, any_of_them = float(row[0]), float(row[min(top_k, num_ranks) - 1])
-        if best in (0.0, 1.0):
-            return any_of_them
-        moved = best * math.exp(shift) / (1.0 - best + best * math.exp(shift))
-        return 1.0 - (1.0 - any_of_them) * (1.0 - moved) / (1.0 - best)
+        prob = float(self.continuations[0, min(depth, num_depths) - 1, min(top_k, num_ranks) - 1])
+        factor = math.exp(shift)
+        return prob * factor / (1.0 - prob + prob * factor)
 
     def save(self, folder: Path, provenance: Mapping[str, Any]) -> None:
         """Write the curves to `folder`; `provenance` says what they were fitted on and how."""

@@ -165,3 +165,19 @@ def test_chains_and_stars_of_every_size(num_nodes: int) -> None:
     )
     assert star.depths.tolist() == [0, *[1] * (num_nodes - 1)]
     assert star.ranks.tolist() == [0, *range(num_nodes - 1)]
+
+
+def random_tree(rng: np.random.Generator) -> DraftTree:
+    size = int(rng.integers(1, 30))
+    parents = np.array([-1] + [rng.integers(0, i) for i in range(1, size)], np.int32)
+    return DraftTree.from_arrays(parents, np.r_[1.0, rng.choice([0.25, 0.5, 1.0], size - 1)])
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 5])
+def test_the_frontier_is_the_newest_levels_best(top_k: int) -> None:
+    rng = np.random.default_rng(top_k)
+    for _ in range(200):
+        tree = random_tree(rng)
+        newest = np.flatnonzero(tree.depths == tree.num_levels)
+        order = np.argsort(-tree.path_probs[newest], kind="stable")
+        assert frontier(tree, top_k).tolist() == sorted(newest[order[:top_k]].tolist())

@@ -1,44 +1,51 @@
-"""The corrections that a running text gives: siblings stay shares, misses follow the text."""
+"""The correction that a running text gives: the price of missing experts follows the text."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from specfit.core.tree import DraftTree, frontier
-from specfit.policies.correction import AcceptanceCorrection
+from specfit.core.backend import Verification
+from specfit.core.cost import CostTerms
+from specfit.core.experts import Residency
+from specfit.core.policy import Outcome
+from specfit.core.selection import Prediction, Selection
+from specfit.core.tree import DraftTree
+from specfit.policies.correction import PRIOR_MISSES, MissCorrection
 
-
-def random_tree(rng: np.random.Generator) -> DraftTree:
-    size = int(rng.integers(1, 30))
-    parents = np.array([-1] + [rng.integers(0, i) for i in range(1, size)], np.int32)
-    return DraftTree.from_arrays(parents, np.r_[1.0, rng.choice([0.25, 0.5, 1.0], size - 1)])
-
-
-def test_a_group_of_siblings_is_shifted_in_log_odds_and_keeps_its_shares() -> None:
-    tree = DraftTree.from_arrays(np.array([-1, 0, 0]), np.array([1.0, 0.4, 0.2]))
-    correction = AcceptanceCorrection(step=0.3)
-    correction.shift = 1.0
-    corrected = correction.correct(tree, np.array([1.0, 0.4, 0.2]))
-    expected: NDArray[np.float64] = correction.shifted(np.array([0.6]))
-    assert corrected[1:].sum() == pytest.approx(expected[0])
-    assert corrected[1] == pytest.approx(2 * corrected[2])
-    assert corrected[0] == 1.0
+TERMS = CostTerms(np.zeros(2), np.array([0.0, 1.0, 2.0]), np.array([[1.0, 2.0]]))
+HALF = Residency(np.array([[True, False]]))
 
 
-def test_siblings_that_are_sure_stay_sure() -> None:
-    tree = DraftTree.from_arrays(np.array([-1, 0, 0]), np.array([1.0, 0.75, 0.25]))
-    correction = AcceptanceCorrection(step=0.3)
-    correction.shift = -2.0
-    assert correction.correct(tree, tree.cond_probs).sum() == pytest.approx(2.0)
+def outcome(predicted: float, realised: int) -> Outcome:
+    """A cycle with this many predicted and realised misses; the rest is not looked at."""
+    tree = DraftTree.root(0)
+    selection = replace(Selection.root_only(tree), prediction=Prediction(1.0, predicted, 1.0))
+    empty, misses = np.zeros(0), np.array([realised])
+    answer = Verification(
+        np.zeros(1), np.zeros(1), empty, empty, empty, empty, misses, empty, 0.0, 0.0
+    )
+    return Outcome(None, selection, answer, (), ())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("top_k", [1, 2, 5])
-def test_the_frontier_is_the_newest_levels_best(top_k: int) -> None:
-    rng = np.random.default_rng(top_k)
+def test_only_missing_experts_change_their_price() -> None:
+    correction = MissCorrection(memory=0.9)
+    assert correction.correct(TERMS, HALF) is TERMS
+    correction.scale = 1.5
+    assert correction.correct(TERMS, HALF).weight_s.tolist() == [[1.0, 3.0]]
+
+
+def test_it_comes_to_what_is_realised() -> None:
+    correction = MissCorrection(memory=0.9)
     for _ in range(200):
-        tree = random_tree(rng)
-        newest = np.flatnonzero(tree.depths == tree.num_levels)
-        order = np.argsort(-tree.path_probs[newest], kind="stable")
-        assert frontier(tree, top_k).tolist() == sorted(newest[order[:top_k]].tolist())
+        correction.observe(outcome(correction.scale * 10.0, 15))
+    prior = PRIOR_MISSES
+    assert correction.scale == pytest.approx((150 + prior) / (100 + prior), rel=1e-3)
+
+
+def test_memory_of_one_never_corrects() -> None:
+    correction = MissCorrection(memory=1.0)
+    correction.observe(outcome(10.0, 100))
+    assert correction.scale == 1.0

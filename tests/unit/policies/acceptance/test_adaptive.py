@@ -48,7 +48,7 @@ def outcome(
     return Outcome(FakeCycle(tree), Selection.from_nodes(tree, nodes), verification, accepted, ())  # type: ignore[arg-type]
 
 
-def test_hits_raise_the_best_children_and_misses_lower_them(folder: str) -> None:
+def test_hits_raise_children_and_misses_lower_them(folder: str) -> None:
     tree = make_tree()
     for targets, accepted, sign in (([1, 3], (1,), 1), ([9], (), -1)):
         model = Adaptive(folder)
@@ -89,11 +89,30 @@ def test_it_comes_to_predict_what_happens(folder: str) -> None:
     """The drafter says 0.5 and is right nine times in ten."""
     rng = np.random.default_rng(0)
     tree = DraftTree.from_arrays(np.array([-1, 0], np.int32), np.array([1, 0.5]))
-    model = Adaptive(folder)
-    for _ in range(200):
+    model = Adaptive(folder, step=0.1)
+    for _ in range(400):
         is_hit = rng.random() < 0.9
         model.observe(outcome(tree, [0], [1 if is_hit else 9], ()))
     assert model.calibrate(tree)[1] == pytest.approx(0.9, abs=0.1)
+
+
+def test_siblings_move_together_in_log_odds_and_keep_their_shares(folder: str) -> None:
+    tree, model = make_tree(), Adaptive(folder, step=0.5)
+    before = model.calibrate(tree)
+    model.observe(outcome(tree, [0], [1], ()))  # 0.8 was expected of the two, 1 came
+    after = model.calibrate(tree)
+    assert after[1] / after[2] == pytest.approx(before[1] / before[2])
+    odds = [x[1:3].sum() / (1 - x[1:3].sum()) for x in (before, after)]
+    assert np.log(odds[1] / odds[0]) == pytest.approx(0.5 * 0.2)
+    assert model.continuation(1, 2) == pytest.approx(0.75 / (0.75 + 0.25 * np.exp(-0.1)))
+
+
+def test_siblings_that_are_sure_stay_sure(folder: str) -> None:
+    tree = DraftTree.from_arrays(np.array([-1, 0, 0], np.int32), np.array([1.0, 0.75, 0.25]))
+    model = Adaptive(folder)
+    for _ in range(9):
+        model.observe(outcome(tree, [0], [9], ()))
+    assert model.calibrate(tree)[1:].sum() == pytest.approx(1.0)
 
 
 def test_the_loop_teaches_it_and_starts_each_request_anew(folder: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ def load(
     dtype: str = "float32",
     threads: int | None = None,
     max_context: int = 4096,
+    packed: Path | None = None,
+    on_layer: Callable[[int, int], None] | None = None,
 ) -> TorchBackend:
     """Return a backend with its model loaded.
 
@@ -50,6 +53,11 @@ def load(
         Threads of torch, for the whole process. Default: as they are.
     max_context : int
         Most tokens of a text, prompt included; never more than the model's positions.
+    packed : Path, optional
+        Folder in which the experts are kept packed: written by the first start, which may be
+        interrupted, and mapped by later ones.
+    on_layer : callable, optional
+        Called with the layers of experts that have been loaded, and all of them.
 
     Raises
     ------
@@ -72,7 +80,14 @@ def load(
     if threads is not None:
         torch.set_num_threads(threads)
     backend = TorchBackend(
-        checkpoint, head_checkpoint, where, cache, getattr(torch, dtype), max_context
+        checkpoint,
+        head_checkpoint,
+        where,
+        cache,
+        getattr(torch, dtype),
+        max_context,
+        packed,
+        on_layer,
     )
     backend.warm_up()
     return backend

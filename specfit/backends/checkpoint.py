@@ -7,19 +7,20 @@ one tensor an expert and projection (all releases), and the fused ones that tran
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers import Qwen3MoeConfig
 
+from specfit.backends.tensor_file import TensorFile
 from specfit.core.errors import CheckpointError
 from specfit.core.experts import ModelGeometry
 
@@ -84,99 +85,147 @@ class Checkpoint:
         path = self.folder / "tokenizer.json"
         return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
-    def load(self, bank: Tensor) -> dict[str, Tensor]:
-        """Fill the host bank with the experts and return every other tensor in the bank's dtype.
+    def load_others(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Return every tensor but the experts', by name, in `dtype`.
+
+        Raises
+        ------
+        CheckpointError
+            A file is damaged.
+        """
+        others: dict[str, Tensor] = {}
+        for path in self.files:
+            with TensorFile(path) as file:
+                names = [name for name in file.entries if expert_place(name) is None]
+                others.update((name, file.read(name).to(dtype)) for name in names)
+        return others
+
+    def load_experts(
+        self,
+        bank: Tensor,
+        layers: Sequence[int] | None = None,
+        on_layer: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Fill the bank with the experts, a layer at a time, in the bank's dtype.
 
         Parameters
         ----------
         bank : Tensor [L, E, 3 I D]
             Host memory; each block becomes gate | up | down.
+        layers : sequence of int, optional
+            Only these.
+        on_layer : callable
+            Called with each layer that is complete, and the number of layers.
 
         Raises
         ------
         CheckpointError
             A tensor is missing, has another shape, or a file is damaged.
         """
-        experts = _ExpertBank(bank, self.config, self.folder)
-        others: dict[str, Tensor] = {}
-        for name, tensor in read_tensors(self.files):
-            if not experts.take(name, tensor):
-                others[name] = tensor.to(bank.dtype)
-        experts.check_complete()
-        return others
+        wanted = range(len(bank)) if layers is None else layers
+        with contextlib.ExitStack() as stack:
+            files = [stack.enter_context(TensorFile(path)) for path in self.files]
+            parts = self._parts(files, len(bank))
+            for layer in wanted:
+                experts = _ExpertLayer(bank[layer], layer, self)
+                for file, name in parts[layer]:
+                    experts.take(file, name)
+                experts.check_complete()
+                if on_layer is not None:
+                    on_layer(layer, len(bank))
+
+    def _parts(
+        self, files: Sequence[TensorFile], num_layers: int
+    ) -> list[list[tuple[TensorFile, str]]]:
+        """Return where the tensors of each layer's experts are, in the order of the files."""
+        parts: list[list[tuple[TensorFile, str]]] = [[] for _ in range(num_layers)]
+        for file in files:
+            for name in file.entries:
+                place = expert_place(name)
+                if place is not None and place.layer >= num_layers:
+                    raise self.misfit(name, file.entries[name].shape)
+                if place is not None:
+                    parts[place.layer].append((file, name))
+        return parts
+
+    def misfit(self, name: str, shape: Sequence[int]) -> CheckpointError:
+        """Return the error for an expert tensor that the configuration has no place for."""
+        config = self.config
+        return CheckpointError(
+            f"{self.folder}: {name} has shape {list(shape)}, but the configuration says "
+            f"{config.num_hidden_layers} layers of {config.num_experts} experts of "
+            f"{[config.moe_intermediate_size, config.hidden_size]}. "
+            f"The files do not belong together."
+        )
 
 
-@dataclass
-class _ExpertBank:
-    """Sorts expert tensors into their blocks and knows which are still missing."""
+@dataclass(frozen=True)
+class ExpertPlace:
+    """Where an expert tensor belongs: its layer, its expert (None: all of them) and its part."""
 
-    bank: Tensor
-    config: Qwen3MoeConfig
-    folder: Path
-    seen: set[tuple[int, int, str]] = field(default_factory=set)
+    layer: int
+    expert: int | None
+    part: str
 
-    def take(self, name: str, tensor: Tensor) -> bool:
-        """Store the tensor if it belongs to an expert; return whether it does."""
-        if match := PER_EXPERT.fullmatch(name):
-            layer, expert, part = int(match[1]), int(match[2]), match[3]
-            self._store(name, tensor[None], layer, expert, part)
-            return True
-        if match := FUSED.fullmatch(name):
-            layer, size = int(match[1]), self.config.moe_intermediate_size
-            if match[2] == "down_proj":
-                self._store(name, tensor, layer, 0, "down_proj")
-            else:
-                self._store(name, tensor[:, :size], layer, 0, "gate_proj")
-                self._store(name, tensor[:, size:], layer, 0, "up_proj")
-            return True
-        return False
 
-    def _store(self, name: str, tensor: Tensor, layer: int, first: int, part: str) -> None:
-        size, width = self.config.moe_intermediate_size, self.config.hidden_size
-        shape = (width, size) if part == "down_proj" else (size, width)
-        layers, experts, _ = self.bank.shape
-        last = first + tensor.shape[0]
-        if tuple(tensor.shape[1:]) != shape or layer >= layers or last > experts:
-            raise CheckpointError(
-                f"{self.folder}: {name} has shape {list(tensor.shape)}, but the configuration says "
-                f"{layers} layers of {experts} experts of {list(shape)}. "
-                f"The files do not belong together."
-            )
-        start = PARTS.index(part) * size * width
-        block = self.bank[layer, first:last, start : start + size * width]
-        block.copy_(tensor.reshape(last - first, -1))
-        self.seen.update((layer, expert, part) for expert in range(first, last))
+def expert_place(name: str) -> ExpertPlace | None:
+    """Return where the tensor of this name belongs, or None if it is no expert's."""
+    if match := PER_EXPERT.fullmatch(name):
+        return ExpertPlace(int(match[1]), int(match[2]), match[3])
+    if match := FUSED.fullmatch(name):
+        return ExpertPlace(int(match[1]), None, match[2])
+    return None
+
+
+class _ExpertLayer:
+    """Sorts the tensors of a layer's experts into their blocks and knows which are missing.
+
+    Parameters
+    ----------
+    blocks : Tensor [E, 3 I D]
+        The layer's blocks.
+    """
+
+    def __init__(self, blocks: Tensor, layer: int, checkpoint: Checkpoint) -> None:
+        config = checkpoint.config
+        self.layer = layer
+        self.checkpoint = checkpoint
+        size, width = config.moe_intermediate_size, config.hidden_size
+        gate, up, down = blocks.split(size * width, dim=1)
+        self.targets = {  # by name in the files: where its E tensors go, and their shape
+            "gate_proj": (gate, (size, width)),
+            "up_proj": (up, (size, width)),
+            "down_proj": (down, (width, size)),
+            "gate_up_proj": (blocks[:, : 2 * size * width], (2 * size, width)),
+        }
+        self.missing = {(expert, part) for expert in range(len(blocks)) for part in PARTS}
+
+    def take(self, file: TensorFile, name: str) -> None:
+        """Read a tensor into its place."""
+        place, entry = expert_place(name), file.entries[name]
+        assert place is not None, "an expert's"
+        rows, shape = self.targets[place.part]
+        is_whole = place.expert is None
+        expected = (len(rows), *shape) if is_whole else shape
+        if entry.shape != expected or (not is_whole and place.expert >= len(rows)):
+            raise self.checkpoint.misfit(name, entry.shape)
+        target = rows if is_whole else rows[place.expert]
+        if entry.dtype == target.dtype and target.is_contiguous():
+            file.read_into(name, target)
+        else:
+            target.copy_(file.read(name).view(target.shape))
+        experts = range(len(rows)) if is_whole else (place.expert,)
+        parts = ("gate_proj", "up_proj") if place.part == "gate_up_proj" else (place.part,)
+        self.missing -= {(expert, part) for expert in experts for part in parts}
 
     def check_complete(self) -> None:
         """Raise if an expert's projection has not been seen."""
-        layers, experts, _ = self.bank.shape
-        for layer in range(layers):
-            for expert in range(experts):
-                for part in PARTS:
-                    if (layer, expert, part) not in self.seen:
-                        raise CheckpointError(
-                            f"{self.folder}: {part} of expert {expert} of layer {layer} is "
-                            f"missing. Is the download complete?"
-                        )
-
-
-def read_tensors(files: tuple[Path, ...]) -> Iterator[tuple[str, Tensor]]:
-    """Yield every tensor of some safetensors files, one at a time.
-
-    Raises
-    ------
-    CheckpointError
-        A file is missing, truncated, or no safetensors file.
-    """
-    for path in files:
-        try:
-            with safe_open(path, framework="pt") as file:
-                for name in file.keys():
-                    yield name, file.get_tensor(name)
-        except (OSError, SafetensorError) as error:
+        if self.missing:
+            expert, part = min(self.missing)
             raise CheckpointError(
-                f"{path} cannot be read: {error}. It is damaged or truncated; fetch it again."
-            ) from error
+                f"{self.checkpoint.folder}: {part} of expert {expert} of layer {self.layer} is "
+                f"missing. Is the download complete?"
+            )
 
 
 def safetensors_files(folder: Path) -> tuple[Path, ...]:

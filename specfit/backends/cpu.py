@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from queue import SimpleQueue
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -54,6 +55,8 @@ class CpuDevice(Device):
     link : EmulatedLink, optional
         The link to emulate; without one, copies take as long as they take.
     """
+
+    maps_files: ClassVar[bool] = True
 
     def __init__(self, link: EmulatedLink | None = None) -> None:
         self.name = "cpu"

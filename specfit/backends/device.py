@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -90,6 +91,8 @@ class Device(ABC):
     torch_device: torch.device
     link: EmulatedLink | None
     counters: LinkCounters
+    maps_files: ClassVar[bool] = False
+    """Whether copies from a mapped file are as good as from host memory."""
 
     @abstractmethod
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:

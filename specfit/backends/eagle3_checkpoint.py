@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from transformers import Qwen3MoeConfig
 
-from specfit.backends.checkpoint import read_json, read_tensors, safetensors_files
+from specfit.backends.checkpoint import read_json, safetensors_files
+from specfit.backends.tensor_file import read_tensors
 from specfit.core.errors import CheckpointError
 
 REQUIRED = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from specfit.backends.device import Device, EmulatedLink
 from specfit.backends.eagle3 import Eagle3Drafter
 from specfit.backends.eagle3_checkpoint import HeadCheckpoint
 from specfit.backends.eagle3_compiled import make_head
+from specfit.backends.packed import OnLayer, bring_experts
 from specfit.backends.sampling import TargetSampler
 from specfit.backends.store import ExpertStore
 from specfit.backends.target import Target, TargetPass
@@ -51,6 +53,10 @@ class TorchBackend(Backend):
         Of every weight.
     max_context : int
         Most tokens of a text, prompt included.
+    packed : Path, optional
+        Folder of the packed experts.
+    on_layer : callable, optional
+        Told of each layer of experts that has been loaded.
     """
 
     def __init__(
@@ -61,6 +67,8 @@ class TorchBackend(Backend):
         cache_spec: str,
         dtype: torch.dtype,
         max_context: int,
+        packed: Path | None = None,
+        on_layer: OnLayer | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.device = device
@@ -69,11 +77,8 @@ class TorchBackend(Backend):
         self.max_context = min(max_context, checkpoint.config.max_position_embeddings)
         self.cache_spec = cache_spec
         cache = make_cache(cache_spec, self.geometry, live=True)
-        block = self.geometry.expert_bytes // dtype.itemsize
-        bank = device.allocate_host(
-            (self.geometry.num_layers, self.geometry.num_experts, block), dtype
-        )
-        weights = checkpoint.load(bank)
+        bank = bring_experts(checkpoint, device, dtype, packed, on_layer)
+        weights = checkpoint.load_others(dtype)
         self._store = ExpertStore(bank, device, cache, self.geometry)
         self._target = Target(checkpoint, weights, self._store)
         self._drafter = self._make_drafter(head)

@@ -17,8 +17,9 @@ from tests.unit.backends.models import EXPERTS, LAYERS, SIZE, TOP_K, D, V, make_
 
 def bank_of(folder: Path) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     bank = torch.empty(LAYERS, EXPERTS, 3 * SIZE * D)
-    others = Checkpoint.open(folder).load(bank)
-    return bank, others
+    checkpoint = Checkpoint.open(folder)
+    checkpoint.load_experts(bank)
+    return bank, checkpoint.load_others(torch.float32)
 
 
 @pytest.fixture
@@ -97,6 +98,35 @@ def test_a_truncated_file_is_named(copied: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(CheckpointError, match="damaged or truncated"):
         bank_of(copied)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"\xff" * 40, b"\x02" + bytes(7) + b"[]"])
+def test_a_file_that_is_no_safetensors_file(copied: Path, damage: bytes) -> None:
+    (copied / "model.safetensors").write_bytes(damage)
+    with pytest.raises(CheckpointError, match="damaged or truncated"):
+        bank_of(copied)
+
+
+def test_bytes_that_no_tensor_owns_are_an_error(copied: Path) -> None:
+    with (copied / "model.safetensors").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(CheckpointError, match="its header says"):
+        bank_of(copied)
+
+
+def test_weights_are_converted_to_the_banks_type() -> None:
+    reference, _ = bank_of(random_model()[0])
+    bank = torch.empty(LAYERS, EXPERTS, 3 * SIZE * D, dtype=torch.bfloat16)
+    Checkpoint.open(random_model()[0]).load_experts(bank)
+    assert torch.equal(bank, reference.bfloat16())
+
+
+def test_a_layer_beyond_the_configuration_is_refused(copied: Path) -> None:
+    raw = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps(raw | {"num_hidden_layers": LAYERS - 1}))
+    bank = torch.empty(LAYERS - 1, EXPERTS, 3 * SIZE * D)
+    with pytest.raises(CheckpointError, match="do not belong together"):
+        Checkpoint.open(copied).load_experts(bank)
 
 
 def test_missing_files_are_named(copied: Path) -> None:

@@ -1,0 +1,278 @@
+"""Experts packed in a file, a block each, so that later starts map it and read nothing.
+
+Packing goes layer by layer and can be interrupted: the manifest beside the file names the layers
+that are whole, with their SHA-256, and the source that they come from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specfit.backends.checkpoint import Checkpoint, read_json
+from specfit.backends.device import Device
+from specfit.backends.tensor_file import TensorFile
+from specfit.core.errors import CheckpointError
+
+FORMAT = 1
+OnLayer = Callable[[int, int], None]
+"""Called with the number of layers that are there, and of all layers."""
+
+
+def bring_experts(
+    checkpoint: Checkpoint,
+    device: Device,
+    dtype: torch.dtype,
+    packed: Path | None = None,
+    on_layer: OnLayer | None = None,
+) -> Tensor:
+    """Return the host bank of a checkpoint [L, E, 3 I D].
+
+    Parameters
+    ----------
+    device : Device
+        It says what host memory must be like; where a mapped file will do, it is mapped.
+    packed : Path, optional
+        Folder of the packed experts, packed now if they are not there.
+    on_layer : callable, optional
+        Told of progress.
+
+    Raises
+    ------
+    CheckpointError
+        The checkpoint or the packed file is damaged, or there is no room for packing.
+    """
+    shape = bank_shape(checkpoint)
+    if packed is None:
+        bank = device.allocate_host(shape, dtype)
+        checkpoint.load_experts(bank, on_layer=_counted(on_layer))
+        return bank
+    file = PackedExperts.of(checkpoint, dtype, packed)
+    file.complete(checkpoint, on_layer)
+    if device.maps_files:
+        return file.map()
+    bank = device.allocate_host(shape, dtype)
+    for layer in range(shape[0]):
+        file.read_layer(layer, bank[layer])
+        if on_layer is not None:
+            on_layer(layer + 1, shape[0])
+    return bank
+
+
+def bank_shape(checkpoint: Checkpoint) -> tuple[int, int, int]:
+    """Return layers, experts a layer, and numbers of an expert's block."""
+    config = checkpoint.config
+    block = 3 * config.moe_intermediate_size * config.hidden_size
+    return config.num_hidden_layers, config.num_experts, block
+
+
+@dataclass(frozen=True)
+class PackedExperts:
+    """The packed experts of one checkpoint in one type.
+
+    Parameters
+    ----------
+    path : Path
+        The file of blocks; its manifest lies beside it, with ``.json``.
+    shape : tuple of int
+        ``(L, E, 3 I D)``.
+    dtype : torch.dtype
+        Of the blocks.
+    source : dict
+        Size and SHA-256 of the header of every file that they come from.
+    """
+
+    path: Path
+    shape: tuple[int, int, int]
+    dtype: torch.dtype
+    source: dict[str, list[Any]]
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, dtype: torch.dtype, folder: Path) -> PackedExperts:
+        """Return the packed experts of a checkpoint in a folder, there or not yet there.
+
+        Raises
+        ------
+        CheckpointError
+            What is there comes from another checkpoint.
+        """
+        name = str(dtype).removeprefix("torch.")
+        source = {path.name: _identity(path) for path in checkpoint.files}
+        packed = cls(folder / f"experts.{name}.bin", bank_shape(checkpoint), dtype, source)
+        if packed.manifest_path.is_file() and packed._manifest() != packed._heading():
+            raise CheckpointError(
+                f"{packed.path} holds the experts of another checkpoint, or of an earlier state of "
+                f"{checkpoint.folder}. Name another folder, or remove it."
+            )
+        return packed
+
+    @property
+    def manifest_path(self) -> Path:
+        """Where the manifest lies."""
+        return self.path.with_suffix(".json")
+
+    @property
+    def layer_bytes(self) -> int:
+        """Bytes of a layer's blocks."""
+        return self.shape[1] * self.shape[2] * self.dtype.itemsize
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the file."""
+        return self.shape[0] * self.layer_bytes
+
+    def layers(self) -> list[str]:
+        """Return the SHA-256 of each layer that is whole, in order."""
+        if not self.manifest_path.is_file():
+            return []
+        return [str(digest) for digest in read_json(self.manifest_path)["layers"]]
+
+    def complete(self, checkpoint: Checkpoint, on_layer: OnLayer | None = None) -> None:
+        """Pack the layers that are not there yet.
+
+        Raises
+        ------
+        CheckpointError
+            There is no room, or the file has lost bytes that its manifest names.
+        """
+        done = self.layers()
+        self._check_size(done)
+        if len(done) == self.shape[0]:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._reserve(len(done))
+        layer = torch.empty(self.shape[1:], dtype=self.dtype)
+        with self.path.open("r+b") as file:
+
+            def keep(number: int, count: int) -> None:
+                data = memoryview(layer.view(-1).view(torch.uint8).numpy())
+                file.seek(number * self.layer_bytes)
+                file.write(data)
+                file.flush()
+                os.fdatasync(file.fileno())
+                done.append(hashlib.sha256(data).hexdigest())
+                self._write_manifest(done)
+                if on_layer is not None:
+                    on_layer(number + 1, count)
+
+            rest = range(len(done), self.shape[0])
+            checkpoint.load_experts(_OneLayer(layer, self.shape[0]), rest, keep)
+
+    def map(self) -> Tensor:
+        """Return the blocks, mapped into memory; they are read when they are first used."""
+        count = torch.Size(self.shape).numel()
+        flat = torch.from_file(str(self.path), shared=False, size=count, dtype=self.dtype)
+        return flat.view(self.shape)
+
+    def read_layer(self, layer: int, blocks: Tensor) -> None:
+        """Read a layer's blocks into memory.
+
+        Raises
+        ------
+        CheckpointError
+            The file ends too early.
+        """
+        target = memoryview(blocks.view(-1).view(torch.uint8).numpy())
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(layer * self.layer_bytes)
+            done = 0
+            while done < len(target):
+                count = file.readinto(target[done:])
+                if not count:
+                    raise CheckpointError(f"{self.path} ends within layer {layer}. Pack it again.")
+                done += count
+
+    def verify(self, on_layer: OnLayer | None = None) -> None:
+        """Read everything and hold it against the manifest's SHA-256; slow, a check.
+
+        Raises
+        ------
+        CheckpointError
+            A layer is not what was packed.
+        """
+        digests = self.layers()
+        self._check_size(digests)
+        layer = torch.empty(self.shape[1:], dtype=self.dtype)
+        for number, digest in enumerate(digests):
+            self.read_layer(number, layer)
+            data = memoryview(layer.view(-1).view(torch.uint8).numpy())
+            if hashlib.sha256(data).hexdigest() != digest:
+                raise CheckpointError(
+                    f"{self.path}: layer {number} is not what was packed. Remove the file and "
+                    f"start again."
+                )
+            if on_layer is not None:
+                on_layer(number + 1, len(digests))
+
+    def _heading(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "shape": list(self.shape),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "source": self.source,
+        }
+
+    def _manifest(self) -> dict[str, Any]:
+        said = read_json(self.manifest_path)
+        return {key: said.get(key) for key in self._heading()}
+
+    def _write_manifest(self, layers: list[str]) -> None:
+        partial = self.manifest_path.with_suffix(".json.part")
+        text = json.dumps({**self._heading(), "layers": layers}, indent=1) + "\n"
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(self.manifest_path)
+
+    def _check_size(self, layers: list[str]) -> None:
+        size = self.path.stat().st_size if self.path.is_file() else 0
+        if size < len(layers) * self.layer_bytes:
+            raise CheckpointError(
+                f"{self.path} has {size} bytes, and its manifest names {len(layers)} layers of "
+                f"{self.layer_bytes}. Remove both and start again."
+            )
+
+    def _reserve(self, num_layers: int) -> None:
+        """Make the file exist and see that the layers still to come have room."""
+        self.path.touch()
+        needed = (self.shape[0] - num_layers) * self.layer_bytes
+        free = shutil.disk_usage(self.path.parent).free
+        if needed > free:
+            raise CheckpointError(
+                f"packing needs {needed / 2**30:.1f} GiB in {self.path.parent}, and "
+                f"{free / 2**30:.1f} GiB are free. Name a folder on another disk."
+            )
+
+
+class _OneLayer:
+    """A bank of which one layer is in memory at a time: every index gives the same blocks."""
+
+    def __init__(self, blocks: Tensor, num_layers: int) -> None:
+        self._blocks = blocks
+        self._num_layers = num_layers
+
+    def __getitem__(self, layer: int) -> Tensor:
+        return self._blocks
+
+    def __len__(self) -> int:
+        return self._num_layers
+
+
+def _identity(path: Path) -> list[Any]:
+    """Return size and SHA-256 of the header of a safetensors file, which names all its tensors."""
+    with TensorFile(path) as file:
+        said = repr(list(file.entries.items())).encode()
+    return [path.stat().st_size, path.stat().st_mtime_ns, hashlib.sha256(said).hexdigest()]
+
+
+def _counted(on_layer: OnLayer | None) -> OnLayer | None:
+    if on_layer is None:
+        return None
+    return lambda layer, count: on_layer(layer + 1, count)

@@ -1,10 +1,12 @@
-"""Expert caches beside libCacheSim: equal misses on a million requests, and requests a second.
+"""Expert caches beside others': equal misses on a million requests, and requests a second.
 
-Needs ``pip install libcachesim``. Run: ``python -m benchmarks.cache_peers``.
+Needs ``pip install -e '.[bench]'`` for libCacheSim, and ``pip install moe-policylang`` for the
+second table. Run: ``python -m benchmarks.cache_peers``; for quotable times under ``chrt -f 6``.
 
-Misses are compared on one layer with one expert a request, where both mean the same. Speed is ours
-for whole passes of a model's shape, as a replay drives the cache, and libCacheSim's for a CSV file
-read by its own native reader.
+Against libCacheSim: misses on one layer with one expert a request, where both mean the same. Speed
+is ours for whole passes of a model's shape, as a replay drives the cache, and libCacheSim's for a
+binary trace that its own native reader reads. Against moe-policylang: `replay_policies` of its
+package and our passes on the same routing, its trace in memory.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +27,12 @@ RULES = {"lru": "LRU", "fifo": "FIFO", "sieve": "Sieve"}
 NUM_EXPERTS = 128
 CAPACITY = 32
 LAYERS, EXPERTS_PER_TOKEN = 48, 8
+GEOMETRY = ModelGeometry(LAYERS, NUM_EXPERTS, EXPERTS_PER_TOKEN, 1, 2)
+RECORD = np.dtype([("time", "<u4"), ("id", "<u8"), ("size", "<u4"), ("next", "<i8")])
+"""A request in libCacheSim's oracleGeneral format."""
+
+MOST_TIMES_LIBCACHESIM = 20
+LEAST_TIMES_POLICYLANG = 100
 
 
 def requests(count: int) -> np.ndarray:
@@ -34,61 +43,124 @@ def requests(count: int) -> np.ndarray:
     return (rng.choice(NUM_EXPERTS, count, p=shares / shares.sum()) + drift) % NUM_EXPERTS
 
 
+def router_probs(num_tokens: int) -> np.ndarray:
+    """Return router distributions, float32[T, L, E]: each layer has favourites of its own."""
+    rng = np.random.default_rng(2)
+    logits = rng.normal(size=(num_tokens, LAYERS, NUM_EXPERTS)) + rng.normal(
+        size=(1, LAYERS, NUM_EXPERTS)
+    )
+    exps = np.exp(logits)
+    return (exps / exps.sum(axis=2, keepdims=True)).astype(np.float32)
+
+
+def routing_of(probs: np.ndarray) -> np.ndarray:
+    """Return the experts of the largest probabilities, int16[T, L, K]."""
+    order = np.argpartition(-probs, EXPERTS_PER_TOKEN - 1, axis=2)
+    return np.sort(order[:, :, :EXPERTS_PER_TOKEN], axis=2).astype(np.int16)
+
+
 def our_misses(rule: str, experts: np.ndarray) -> int:
     cache = make_cache(f"{rule}:{CAPACITY}", ModelGeometry(1, NUM_EXPERTS, 1, 1, 2))
-    wanted = np.empty(1, np.int64)
-    misses = 0
-    for wanted[0] in experts:
-        misses += len(cache.request(0, wanted).loads)
-    return misses
+    return sum(int(cache.run_pass(expert)[1, 0]) for expert in experts.reshape(-1, 1, 1, 1))
 
 
-def our_rate(rule: str, num_passes: int) -> float:
-    """Return requests a second of one-token passes through all layers."""
-    geometry = ModelGeometry(LAYERS, NUM_EXPERTS, EXPERTS_PER_TOKEN, 1, 2)
-    per_pass = LAYERS * EXPERTS_PER_TOKEN
-    rng = np.random.default_rng(2)
-    order = rng.random((64, LAYERS, NUM_EXPERTS)).argsort(axis=2)
-    tokens = order[:, None, :, :EXPERTS_PER_TOKEN].astype(np.int16)
-    cache: ExpertCache = make_cache(f"{rule}:{CAPACITY}", geometry)
-    cache.run_pass(tokens[0])  # compiles
+def our_replay(rule: str, routing: np.ndarray) -> tuple[float, int]:
+    """Return seconds and hits of one-token passes through all layers."""
+    cache: ExpertCache = make_cache(f"{rule}:{CAPACITY}", GEOMETRY)
+    cache.run_pass(routing[:1])  # compiles
+    cache.reset()
     started = time.perf_counter()
-    for number in range(num_passes):
-        cache.run_pass(tokens[number % len(tokens)])
-    return num_passes * per_pass / (time.perf_counter() - started)
+    hits = sum(int(cache.run_pass(token[None])[0].sum()) for token in routing)
+    return time.perf_counter() - started, hits
 
 
 def their_misses(rule: str, path: Path, count: int) -> tuple[int, float]:
-    """Return libCacheSim's misses on a CSV file and its requests a second."""
+    """Return libCacheSim's misses on a binary trace and its requests a second."""
     import libcachesim as peer
 
-    columns = peer.ReaderInitParam(ignore_obj_size=True, has_header=False, delimiter=",")
-    columns.time_field, columns.obj_id_field, columns.obj_size_field = 1, 2, 3
-    reader = peer.TraceReader(str(path), peer.TraceType.CSV_TRACE, columns)
+    columns = peer.ReaderInitParam(ignore_obj_size=True)
+    reader = peer.TraceReader(str(path), peer.TraceType.ORACLE_GENERAL_TRACE, columns)
     cache = getattr(peer, RULES[rule])(cache_size=CAPACITY)
     started = time.perf_counter()
     miss_ratio, _ = cache.process_trace(reader)
     return round(miss_ratio * count), count / (time.perf_counter() - started)
 
 
+def beside_libcachesim(num_requests: int, num_passes: int) -> list[str]:
+    """Print a line a rule; return what is not as it must be."""
+    experts = requests(num_requests)
+    routing = routing_of(router_probs(256))[np.arange(num_passes) % 256]
+    per_pass, wrong = LAYERS * EXPERTS_PER_TOKEN, []
+    print(
+        f"{'rule':6} {'our misses':>11} {'theirs':>11} {'our requests/s':>15} "
+        f"{'libCacheSim':>12} {'ours/theirs':>11}"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "requests.oracleGeneral"
+        records = np.zeros(len(experts), RECORD)
+        records["time"], records["id"] = np.arange(len(experts)), experts + 1
+        records["size"], records["next"] = 1, -1
+        path.write_bytes(records.tobytes())
+        for rule in RULES:
+            theirs, their_rate = their_misses(rule, path, len(experts))
+            ours, (seconds, _) = (
+                our_misses(rule, experts.astype(np.int16)),
+                our_replay(rule, routing),
+            )
+            rate = num_passes * per_pass / seconds
+            print(
+                f"{rule:6} {ours:11,} {theirs:11,} {rate:15,.0f} {their_rate:12,.0f} "
+                f"{rate / their_rate:11.2f}"
+            )
+            if ours != theirs:
+                wrong.append(f"{rule}: {ours} misses, libCacheSim has {theirs}")
+            if rate * MOST_TIMES_LIBCACHESIM < their_rate:
+                wrong.append(f"{rule}: {their_rate / rate:.1f} times slower than libCacheSim")
+    return wrong
+
+
+def beside_policylang(num_tokens: int) -> list[str]:
+    """Print seconds of both on the same routing; return what is not as it must be."""
+    from moe_policylang.benchmark.replay import replay_policies
+    from moe_policylang.integrations.trace_recorder import TraceEntry, TraceRecording
+
+    probs = router_probs(num_tokens)
+    routing = routing_of(probs)
+    entries = [
+        TraceEntry(
+            0, token, layer, routing[token, layer].tolist(), None, probs[token, layer].tolist()
+        )
+        for token in range(num_tokens)
+        for layer in range(LAYERS)
+    ]
+    trace = TraceRecording("made up", LAYERS, NUM_EXPERTS, EXPERTS_PER_TOKEN, entries, True)
+    started = time.perf_counter()
+    (cell,) = replay_policies(trace, EXPERTS_PER_TOKEN, ["topk_lru"], [CAPACITY / NUM_EXPERTS])
+    their_s = time.perf_counter() - started
+    our_s, hits = our_replay("lru", routing)
+    times = their_s / our_s
+    print(
+        f"\n{num_tokens} tokens x {LAYERS} layers, LRU {CAPACITY}: {our_s:.4f} s, {hits:,} hits; "
+        f"moe-policylang {their_s:.2f} s, {cell.hits:,} hits, {times:,.0f} times as long"
+    )
+    if times < LEAST_TIMES_POLICYLANG:
+        return [f"moe-policylang takes only {times:.0f} times as long"]
+    return []
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=1_000_000)
     parser.add_argument("--passes", type=int, default=5_000)
+    parser.add_argument("--tokens", type=int, default=400)
     options = parser.parse_args()
-    experts = requests(options.requests)
-    all_equal = True
-    print(f"{'rule':6} {'our misses':>11} {'theirs':>11} {'our requests/s':>15} {'theirs':>12}")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "requests.csv"
-        path.write_text("".join(f"{i},{e + 1},1\n" for i, e in enumerate(experts)), "utf-8")
-        for rule in RULES:
-            theirs, their_rate = their_misses(rule, path, len(experts))
-            ours, rate = our_misses(rule, experts), our_rate(rule, options.passes)
-            all_equal &= ours == theirs
-            print(f"{rule:6} {ours:11,} {theirs:11,} {rate:15,.0f} {their_rate:12,.0f}")
-    print("misses are equal" if all_equal else "MISSES DIFFER")
-    return 0 if all_equal else 1
+    wrong = beside_libcachesim(options.requests, options.passes)
+    if find_spec("moe_policylang") is None:
+        print("\nmoe-policylang is not installed; its table is left out")
+    else:
+        wrong += beside_policylang(options.tokens)
+    print("\n".join(wrong) or "all as it must be")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

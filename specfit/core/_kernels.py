@@ -1,4 +1,4 @@
-"""Passes over a draft tree from the root down, and over tables of seconds.
+"""Passes over a draft tree from the root down, over routing, and over tables of seconds.
 
 Convention. ``parents`` is int32[N] with every parent before its child; the caller allocates the
 output and sets its row 0. No kernel validates.
@@ -14,14 +14,14 @@ from specfit.core._jit import kernel
 
 
 @kernel
-def first_fault(parents: Any, log_probs: Any) -> int:
-    """Return the first node that cannot be, or -1.
+def first_fault(parents: Any, log_probs: Any, first: int) -> int:
+    """Return the first node from `first` on that cannot be, or -1.
 
     Its parent does not come before it, or its log probability is NaN or above 0; at the root not 0.
     """
-    if parents[0] != -1 or log_probs[0] != 0:
+    if first == 0 and (parents[0] != -1 or log_probs[0] != 0):
         return 0
-    for node in range(1, parents.size):
+    for node in range(max(1, first), parents.size):
         if not (0 <= parents[node] < node and log_probs[node] <= 0):
             return node
     return -1
@@ -89,3 +89,15 @@ def first_weight_fault(weights: Any) -> int:
         if not (weights[i] >= 0.0 and np.isfinite(weights[i])):
             return i
     return -1
+
+
+@kernel
+def fill_last(last: Any, routing: Any, place: int) -> None:
+    """Set ``last[l, e]`` to the place of the last token that needs the expert.
+
+    ``routing`` is int16[T, L, K], whose first token is at `place`; ``last`` is int64[L, E].
+    """
+    for token in range(routing.shape[0]):
+        for layer in range(routing.shape[1]):
+            for k in range(routing.shape[2]):
+                last[layer, routing[token, layer, k]] = place + token

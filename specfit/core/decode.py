@@ -255,12 +255,14 @@ class DecodeLoop:
         if not isinstance(plan, DraftPlan):
             raise InvalidPlanError(f"plan must return a DraftPlan; got {type(plan).__name__}.")
         depth = min(plan.depth, cycle.max_depth)
-        cycle = replace(cycle, plan=DraftPlan(depth, plan.top_k, plan.max_nodes))
+        plan = DraftPlan(depth, plan.top_k, plan.max_nodes)
         looks = type(self.policy).after_level is not Policy.after_level
+        if looks:
+            cycle = replace(cycle, plan=plan)
         tree, levels, is_exhausted = cycle.tree, 0, False
         while levels < depth:
             before = clock()
-            level = self.backend.draft_level(cycle.plan, tree)
+            level = self.backend.draft_level(plan, tree)
             draft_s += clock() - before
             is_exhausted = len(level) == 0
             if is_exhausted:
@@ -270,8 +272,7 @@ class DecodeLoop:
                 cycle = replace(cycle, tree=tree, levels=levels)
                 if not self.policy.after_level(cycle):
                     break
-        if depth > 0:
-            cycle = replace(cycle, tree=tree, levels=levels, is_exhausted=is_exhausted)
+        cycle = replace(cycle, plan=plan, tree=tree, levels=levels, is_exhausted=is_exhausted)
         return cycle, draft_s
 
 

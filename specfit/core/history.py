@@ -7,6 +7,7 @@ import copy
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._kernels import fill_last
 from specfit.core.experts import ModelGeometry
 
 NEVER = np.iinfo(np.int64).max // 2
@@ -21,7 +22,6 @@ class RoutingHistory:
     """
 
     def __init__(self, geometry: ModelGeometry) -> None:
-        self._layers = np.arange(geometry.num_layers)[:, None]
         self._last = np.full((geometry.num_layers, geometry.num_experts), -NEVER - 1, np.int64)
         self._rows = np.empty((0, geometry.num_layers, geometry.experts_per_token), np.int16)
         self._length = 0
@@ -34,9 +34,8 @@ class RoutingHistory:
             grown[: self._length] = self._rows[: self._length]
             self._rows = grown
         self._rows[self._length : needed] = routing
-        for token in routing:
-            self._last[self._layers, token] = self._length
-            self._length += 1
+        fill_last(self._last, routing, self._length)
+        self._length = needed
 
     def snapshot(self) -> RoutingHistory:
         """Return the history as it is now; later tokens are not added to it.

@@ -170,14 +170,20 @@ class DraftTree:
         return len(self.tokens)
 
     def grow(self, level: DraftLevel) -> DraftTree:
-        """Return the tree with one more level; nodes that exist keep their index."""
-        return DraftTree(
-            tokens=np.concatenate([self.tokens, level.tokens]),
-            parents=np.concatenate([self.parents, level.parents]),
-            log_probs=np.concatenate([self.log_probs, level.log_probs]),
-            ranks=np.concatenate([self.ranks, level.ranks]),
-            entropies=np.concatenate([self.entropies, level.entropies]),
+        """Return the tree with one more level; nodes that exist keep their index.
+
+        Only the new nodes are checked.
+        """
+        tree: DraftTree = object.__new__(DraftTree)
+        tree.__dict__.update(
+            tokens=_read_only(np.concatenate((self.tokens, level.tokens))),
+            parents=_read_only(np.concatenate((self.parents, level.parents))),
+            log_probs=_read_only(np.concatenate((self.log_probs, level.log_probs))),
+            ranks=_read_only(np.concatenate((self.ranks, level.ranks))),
+            entropies=_read_only(np.concatenate((self.entropies, level.entropies))),
         )
+        _check_tree(tree, len(self))
+        return tree
 
     @cached_property
     def depths(self) -> NDArray[np.int32]:
@@ -246,7 +252,8 @@ def _read_only(array: _Array) -> _Array:
     return array
 
 
-def _check_tree(tree: DraftTree) -> None:
+def _check_tree(tree: DraftTree, first: int = 0) -> None:
+    """Raise unless the nodes from `first` on are those of a tree."""
     n = len(tree.tokens)
     shapes = [len(a) for a in (tree.parents, tree.log_probs, tree.ranks, tree.entropies)]
     if n == 0 or shapes != [n] * 4:
@@ -254,7 +261,7 @@ def _check_tree(tree: DraftTree) -> None:
             f"a tree needs at least the root and one value a node in every array; "
             f"got {n} tokens and {shapes} parents, log_probs, ranks, entropies."
         )
-    node = first_fault(tree.parents, tree.log_probs)
+    node = first_fault(tree.parents, tree.log_probs, first)
     if node >= 0:
         raise InvalidTreeError(_fault(node, int(tree.parents[node]), float(tree.log_probs[node])))
 

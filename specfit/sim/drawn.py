@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,23 +33,28 @@ class DrawnTree:
     is_exhausted: bool
 
     @cached_property
-    def _bounds(self) -> NDArray[np.intp]:
+    def _bounds(self) -> list[int]:
         """First node of each level, and the number of nodes."""
         depths = self.tree.depths
-        return np.searchsorted(depths, np.arange(int(depths[-1]) + 2))
+        bounds: list[int] = np.searchsorted(depths, np.arange(int(depths[-1]) + 2)).tolist()
+        return bounds
 
     @property
     def num_levels(self) -> int:
         """Recorded levels below the root."""
         return len(self._bounds) - 2
 
+    def levels_of(self, num_nodes: int) -> int:
+        """Return the levels of the tree cut after `num_nodes` nodes, a whole number of levels."""
+        return bisect_left(self._bounds, num_nodes) - 1
+
     def num_nodes(self, levels: int) -> int:
         """Return the nodes of the tree cut after `levels` levels."""
-        return int(self._bounds[levels + 1])
+        return self._bounds[levels + 1]
 
     def level(self, number: int) -> DraftLevel:
         """Return level `number`, 1 for the root's children."""
-        nodes = slice(int(self._bounds[number]), int(self._bounds[number + 1]))
+        nodes = slice(self._bounds[number], self._bounds[number + 1])
         tree = self.tree
         return DraftLevel(
             tree.parents[nodes],
@@ -98,6 +104,10 @@ def drawn_by_plan(
         )
     chosen = max(matching, key=lambda i: plans[i].depth)
     nodes, trie = row.plan_nodes[chosen], row.trie
+    asked = min(plans[chosen].depth, max_depth)
+    is_exhausted = row.plan_levels[chosen] < asked
+    if len(plans) == 1 and len(nodes) == len(trie) and (np.diff(nodes) == 1).all():
+        return DrawnTree(trie, nodes.astype(np.int64), is_exhausted)
     place = np.zeros(len(trie), np.int32)
     place[nodes] = np.arange(len(nodes), dtype=np.int32)
     parents = place[trie.parents[nodes]]
@@ -105,8 +115,7 @@ def drawn_by_plan(
     tree = DraftTree(
         trie.tokens[nodes], parents, trie.log_probs[nodes], trie.ranks[nodes], trie.entropies[nodes]
     )
-    asked = min(plans[chosen].depth, max_depth)
-    return DrawnTree(tree, nodes.astype(np.int64), row.plan_levels[chosen] < asked)
+    return DrawnTree(tree, nodes.astype(np.int64), is_exhausted)
 
 
 def only_root(tree: DraftTree) -> DrawnTree:

@@ -294,21 +294,20 @@ class ReplayBackend(Backend):
         """Return the answers with the text's own token at each selected node of the text."""
         prompt = self._current_prompt()
         place = self._position - len(prompt.request.prompt)
-        rows = {node: row for row, node in enumerate(nodes.tolist())}
-        target_tokens = answers.target_tokens
-        node, depth = 0, 0
-        while place + depth + 1 < len(prompt.text):
-            token, row = prompt.text[place + depth + 1], rows[node]
+        parents, tokens = tree.parents[nodes].tolist(), tree.tokens[nodes].tolist()
+        places = range(len(nodes))
+        children = dict(zip(zip(parents, tokens, strict=True), places, strict=True))
+        ids, target_tokens = nodes.tolist(), answers.target_tokens
+        row: int | None = 0
+        for depth, token in enumerate(prompt.text[place + 1 :]):
             if target_tokens[row] != token:
                 margin = float(answers.margins[row])
                 position = self._position + depth + 1
                 self.near_ties.append(NearTie(prompt.index, position, margin))
                 target_tokens[row] = token
-            ahead = [n for n in tree.children(node).tolist() if tree.tokens[n] == token]
-            ahead = [n for n in ahead if n in rows]
-            if not ahead:
+            row = children.get((ids[row], token))
+            if row is None:
                 break
-            node, depth = ahead[0], depth + 1
         return answers
 
     def _charge(self, nodes: NDArray[np.intp], answers: Answers) -> Verification:

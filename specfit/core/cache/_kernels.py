@@ -140,14 +140,13 @@ def serve_pass(
     by the slots, which are fewer than the experts.
     """
     experts = np.empty(needed.shape[1], np.int64)
+    missing = np.empty(needed.shape[1], np.int64)
     owners = np.empty(capacity, np.int64)
     wanted_by = np.zeros(needed.shape[1], np.int64)
     victims = np.empty(capacity, np.int64)
     for layer in range(needed.shape[0]):
-        num_hits, num_experts = hits_first(slots[layer], needed[layer], experts)
-        fill_owners(slots[layer], owners)
+        num_hits, num_experts = look_up(slots[layer], needed[layer], owners, experts, missing)
         start, stop = 0, min(num_experts, capacity)
-        experts[:stop].sort()
         while start < num_experts:
             num_requests += 1
             wave = experts[start:stop]
@@ -166,28 +165,28 @@ def serve_pass(
 
 
 @kernel
-def hits_first(slots: Any, needed: Any, experts: Any) -> tuple[int, int]:
-    """Fill in the needed experts, residents first, each part ascending; return hits and all."""
-    count = 0
-    for expert in range(needed.size):
-        if needed[expert] and slots[expert] >= 0:
-            experts[count] = expert
-            count += 1
-    num_hits = count
-    for expert in range(needed.size):
-        if needed[expert] and slots[expert] < 0:
-            experts[count] = expert
-            count += 1
-    return num_hits, count
+def look_up(slots: Any, needed: Any, owners: Any, experts: Any, missing: Any) -> tuple[int, int]:
+    """Fill in the needed experts, residents first, each part ascending; return hits and all.
 
-
-@kernel
-def fill_owners(slots: Any, owners: Any) -> None:
-    """Set ``owners[slot]`` to the expert in it, -1 where it is free."""
+    Sets ``owners[slot]``, int64[capacity], to the expert in it, -1 where it is free. ``missing`` is
+    int64[E] of scratch.
+    """
     owners[:] = -1
-    for expert in range(slots.size):
-        if slots[expert] >= 0:
-            owners[slots[expert]] = expert
+    num_hits = 0
+    num_missing = 0
+    for expert in range(needed.size):
+        slot = slots[expert]
+        if slot >= 0:
+            owners[slot] = expert
+            if needed[expert]:
+                experts[num_hits] = expert
+                num_hits += 1
+        elif needed[expert]:
+            missing[num_missing] = expert
+            num_missing += 1
+    for i in range(num_missing):
+        experts[num_hits + i] = missing[i]
+    return num_hits, num_hits + num_missing
 
 
 @kernel
@@ -231,10 +230,21 @@ def fill_slots(
 def _choose_victims(
     owners: Any, keys: Any, ties: Any, wanted_by: Any, request: int, victims: Any
 ) -> None:
-    """Fill in the residents of the smallest keys that `request` does not want; lower ids first."""
+    """Fill in the residents of the smallest keys that `request` does not want; lower ids first.
+
+    Where all of them leave, as between the waves of a wide pass, in no order.
+    """
+    count = 0
+    for owner in owners:
+        count += owner >= 0 and wanted_by[owner] != request
+    leave_all = count == victims.size
     count = 0
     for owner in owners:
         if owner < 0 or wanted_by[owner] == request:
+            continue
+        if leave_all:
+            victims[count] = owner
+            count += 1
             continue
         at = count
         while at > 0 and _leaves_before(keys, ties, owner, victims[at - 1]):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from specfit.core._jit import kernel
-from specfit.core.cache._kernels import fill_owners, fill_slots, free, hits_first, mark_wave
+from specfit.core.cache._kernels import fill_slots, free, look_up, mark_wave
 
 
 @kernel
@@ -81,15 +81,14 @@ def serve_pass(
     evictions.
     """
     experts = np.empty(needed.shape[1], np.int64)
+    missing = np.empty(needed.shape[1], np.int64)
     loads = np.empty(capacity, np.int64)
     owners = np.empty(capacity, np.int64)
     wanted_by = np.zeros(needed.shape[1], np.int64)
     victims = np.empty(capacity, np.int64)
     for layer in range(needed.shape[0]):
-        num_hits, num_experts = hits_first(slots[layer], needed[layer], experts)
-        fill_owners(slots[layer], owners)
+        num_hits, num_experts = look_up(slots[layer], needed[layer], owners, experts, missing)
         start, stop = 0, min(num_experts, capacity)
-        experts[:stop].sort()
         while start < num_experts:
             num_requests += 1
             wave = experts[start:stop]

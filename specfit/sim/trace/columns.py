@@ -65,6 +65,9 @@ def has_nulls(column: pa.ChunkedArray) -> bool:
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return the column in one piece; one that is in one piece is not copied."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
     combined = column.combine_chunks()
     if isinstance(combined, pa.ChunkedArray):
         return combined.chunk(0) if combined.num_chunks else pa.array([], combined.type)

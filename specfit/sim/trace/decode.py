@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -346,7 +347,8 @@ def _position(columns: _Columns, row: int, metadata: TraceMetadata) -> PositionR
             f"and plan_sizes must sum to the {len(nodes)} plan_nodes."
         )
     _check_range("plan_sizes", sizes, 1, len(trie) + 1)
-    plan_nodes = tuple(np.split(nodes, np.cumsum(sizes)[:-1]))
+    bounds = [0, *np.cumsum(sizes).tolist()]
+    plan_nodes = tuple(nodes[start:stop] for start, stop in pairwise(bounds))
     for one_plan, num_levels in zip(plan_nodes, levels.tolist(), strict=True):
         _check_plan(trie, one_plan, num_levels)
     return PositionRow(
@@ -361,14 +363,17 @@ def _position(columns: _Columns, row: int, metadata: TraceMetadata) -> PositionR
 
 def _check_plan(trie: DraftTree, nodes: NDArray[np.int32], num_levels: int) -> None:
     """Raise unless the nodes are a tree by level: the root, and each parent before its children."""
-    _check_range("plan_nodes", nodes, 0, len(trie))
-    seen = np.full(len(trie), len(nodes), np.int64)
     order = np.arange(len(nodes))
-    seen[nodes] = order
-    if nodes[0] != 0 or (seen[nodes] != order).any():
-        raise TraceFormatError("plan_nodes must start with the root and name each node once.")
-    if (seen[trie.parents[nodes[1:]]] >= order[1:]).any():
-        raise TraceFormatError("plan_nodes must name a parent before its child.")
-    depths = trie.depths[nodes]
-    if (np.diff(depths) < 0).any() or depths[-1] != num_levels:
+    if len(nodes) == len(trie) and (nodes == order).all():  # a single plan's are all, in order
+        depths = trie.depths
+    else:
+        _check_range("plan_nodes", nodes, 0, len(trie))
+        seen = np.full(len(trie), len(nodes), np.int64)
+        seen[nodes] = order
+        if nodes[0] != 0 or (seen[nodes] != order).any():
+            raise TraceFormatError("plan_nodes must start with the root and name each node once.")
+        if (seen[trie.parents[nodes[1:]]] >= order[1:]).any():
+            raise TraceFormatError("plan_nodes must name a parent before its child.")
+        depths = trie.depths[nodes]
+    if (depths[1:] < depths[:-1]).any() or depths[-1] != num_levels:
         raise TraceFormatError("plan_nodes must be ordered by depth, plan_levels deep.")

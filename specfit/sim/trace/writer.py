@@ -180,7 +180,8 @@ def _parquet(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         path,
         schema,
-        compression="lz4",
+        # Routing hardly shrinks, and unpacking it would take most of the time of a replay.
+        compression={n: "none" if n == "routing" else "lz4" for n in schema.names},
         use_dictionary=False,
         write_statistics=False,
         write_page_checksum=True,

@@ -8,8 +8,17 @@ import numpy as np
 import pytest
 
 from specfit.core.predictor import acceptance_models
-from specfit.policies.acceptance import Adaptive, DepthRank, Identity
+from specfit.policies.acceptance import (
+    Adaptive,
+    DepthRank,
+    Identity,
+    Isotonic,
+    Logistic,
+    Online,
+    Temperature,
+)
 from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
+from specfit.policies.acceptance.calibrated import Calibrated, Calibration
 from specfit.testing.acceptance_contract import AcceptanceContract
 from tests.contract.shipped import shipped
 
@@ -33,6 +42,29 @@ class TestAdaptive(AcceptanceContract):
         self.make = lambda: Adaptive(str(tmp_path))  # type: ignore[method-assign]
 
 
+class TestOnline(AcceptanceContract):
+    make = staticmethod(lambda: Online(memory=0.9, caution=1.0))
+
+
+@pytest.mark.parametrize("kind", [Temperature, Isotonic, Logistic])
+class TestCalibrated(AcceptanceContract):
+    @pytest.fixture(autouse=True)
+    def _fitted(self, tmp_path: Path, kind: type[Calibrated]) -> None:
+        generator = np.random.default_rng(4)
+        numbers: dict[type[Calibrated], dict[str, np.ndarray]] = {
+            Temperature: {"inverse_temperatures": generator.random((3, 4))},
+            Isotonic: {
+                "edges": np.array([-4.0, -1.0, -0.1]),
+                "values": np.sort(generator.random((3, 4, 4)), axis=2),
+            },
+            Logistic: {"weights": generator.standard_normal(6)},
+        }
+        shares = np.sort(generator.random((3, 5)), axis=1)
+        fit = Calibration("0" * 64, shares, numbers[kind])
+        fit.save(kind.file, tmp_path, {"of": "random numbers"})
+        self.make = lambda: kind(str(tmp_path))  # type: ignore[call-arg, method-assign]
+
+
 def random_curves() -> AcceptanceCurves:
     """Return curves of random coefficients: two temperatures, three depths, four ranks."""
     generator = np.random.default_rng(0)
@@ -42,4 +74,5 @@ def random_curves() -> AcceptanceCurves:
 
 
 def test_every_shipped_model_is_held_to_it() -> None:
-    assert shipped(acceptance_models) == {Identity, DepthRank, Adaptive}
+    fitted = {DepthRank, Adaptive, Temperature, Isotonic, Logistic}
+    assert shipped(acceptance_models) == {Identity, Online, *fitted}

@@ -3,5 +3,9 @@
 from specfit.policies.acceptance.adaptive import Adaptive
 from specfit.policies.acceptance.depth_rank import DepthRank
 from specfit.policies.acceptance.identity import Identity
+from specfit.policies.acceptance.isotonic import Isotonic
+from specfit.policies.acceptance.logistic import Logistic
+from specfit.policies.acceptance.online import Online
+from specfit.policies.acceptance.temperature import Temperature
 
-__all__ = ["Adaptive", "DepthRank", "Identity"]
+__all__ = ["Adaptive", "DepthRank", "Identity", "Isotonic", "Logistic", "Online", "Temperature"]

@@ -70,7 +70,7 @@ def fit_acceptance_curves(
         fitted_on=fitted_on,
         temperatures=np.array(temperatures, np.float64),
         weights=np.stack([_fit_weights(samples[t]) for t in temperatures]),
-        continuations=np.stack([_continuations(samples[t]) for t in temperatures]),
+        continuations=np.stack([continuation_shares(samples[t]) for t in temperatures]),
     )
 
 
@@ -84,18 +84,18 @@ def _fit_weights(sample: AcceptanceSample) -> NDArray[np.float64]:
     y = sample.accepted.astype(np.float64)
     depths = np.minimum(sample.depths, NUM_DEPTHS) - 1
     ranks = np.minimum(sample.ranks, NUM_RANKS - 1)
-    common = _logistic(x, y, np.zeros(NUM_FEATURES), _RIDGE)
+    common = logistic(x, y, np.zeros(NUM_FEATURES), _RIDGE)
     weights = np.empty((NUM_DEPTHS, NUM_RANKS, NUM_FEATURES))
     for rank in range(NUM_RANKS):
         of_rank = ranks == rank
-        pooled = _logistic(x[of_rank], y[of_rank], common, CELL_PENALTY)
+        pooled = logistic(x[of_rank], y[of_rank], common, CELL_PENALTY)
         for depth in range(NUM_DEPTHS):
             cell = of_rank & (depths == depth)
-            weights[depth, rank] = _logistic(x[cell], y[cell], pooled, CELL_PENALTY)
+            weights[depth, rank] = logistic(x[cell], y[cell], pooled, CELL_PENALTY)
     return weights
 
 
-def _logistic(
+def logistic(
     x: NDArray[np.float64], y: NDArray[np.float64], prior: NDArray[np.float64], penalty: float
 ) -> NDArray[np.float64]:
     """Return logistic coefficients that are pulled to `prior`; Newton's method with halving."""
@@ -129,7 +129,7 @@ def _logistic_loss(
     return float(misfit + 0.5 * penalty * ((weights - prior) ** 2).sum())
 
 
-def _continuations(sample: AcceptanceSample) -> NDArray[np.float64]:
+def continuation_shares(sample: AcceptanceSample) -> NDArray[np.float64]:
     """Return the share of parents, a depth, with the target's token among the best 1 .. C children.
 
     Every parent counts once: by its child of rank 0. A depth is pulled to all depths' share.

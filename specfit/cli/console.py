@@ -75,6 +75,12 @@ def print_table(
         print_text(note, style="dim")
 
 
+def live_console() -> Console | None:
+    """Return the console to draw on while something runs; None where stdout is no terminal."""
+    console = _console()
+    return console if console.is_terminal and not console.is_dumb_terminal else None
+
+
 def is_narrow(columns: int) -> bool:
     """Return whether stdout is a terminal of fewer columns than this."""
     return _console().width < columns

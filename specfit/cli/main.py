@@ -22,6 +22,8 @@ from specfit.cli import (
     replay,
     show,
     sweep,
+    synth,
+    watch,
 )
 from specfit.cli.console import print_error
 from specfit.core.errors import SpecfitError
@@ -97,6 +99,8 @@ def program(
 
 for verb in (demo.demo, decode.decode, record.record, replay.replay, sweep.sweep, explain.explain):
     app.command()(verb)
+app.command()(watch.watch)
+app.command()(synth.synth)
 app.command()(repair.repair)
 app.command()(calibrate.calibrate)
 app.add_typer(show.app, name="show")

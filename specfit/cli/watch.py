@@ -1,0 +1,180 @@
+"""`specfit watch`: decoding with what goes on inside it, live."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from specfit.cli import options
+from specfit.cli.console import live_console, print_json, print_note, print_text
+from specfit.core.decode import CycleRecord, Observer
+
+if TYPE_CHECKING:
+    from rich.live import Live as LiveDisplay
+
+    from specfit.cli.live import Live
+    from specfit.cli.prompts import Prompt
+    from specfit.cli.watch_panel import Run
+    from specfit.core.policy import Policy
+
+LOG_EVERY_S = 1.0
+"""Seconds between two lines where stdout is no terminal."""
+
+Counters = Annotated[
+    Path | None,
+    typer.Option("--counters", help="File to keep up to date with counters for Prometheus."),
+]
+
+
+def watch(
+    model: options.Model = "tiny",
+    head: options.Head = None,
+    policy: options.OnePolicy = "specfit",
+    settings: options.Settings = [],  # noqa: B006 - typer copies
+    cache: options.OneCache = "lru:25%",
+    cost: options.Cost = "profile",
+    profile: options.Profile = None,
+    link: options.Link = None,
+    threads: options.Threads = None,
+    prompt: options.Text = None,
+    prompts: options.PromptFile = None,
+    max_new_tokens: options.MaxNewTokens = 128,
+    temperature: options.Temperature = 0.0,
+    top_k: options.TopK = 0,
+    top_p: options.TopP = 1.0,
+    seed: options.Seed = 0,
+    counters: Counters = None,
+    as_json: options.Json = False,
+) -> None:
+    """Watch decoding: the text, which tokens were drafted, where the time goes, what plain costs.
+
+    Plain decoding is not run beside it: its speed is estimated from what it would copy. Without a
+    terminal there is a line a second on stderr, and the text alone on stdout.
+
+    Example: specfit watch --link pcie4 --cache lru:50% --prompt "Once upon a time"
+    """
+    from specfit.cli.counters import CounterFile
+    from specfit.cli.live import LiveOptions, open_live
+    from specfit.cli.prompts import prompts_from
+    from specfit.cli.specs import policy_from
+    from specfit.core.noise import Sampling
+
+    texts = prompts_from(prompt, prompts)
+    sampling = Sampling(temperature, top_k, top_p, seed)
+    chosen = policy_from(policy, settings)
+    with open_live(LiveOptions(model, head, cache, link, profile, cost, sampling, threads)) as live:
+        extra: list[Observer] = []
+        if counters is not None:
+            extra.append(CounterFile(counters, live.backend.geometry.expert_bytes))
+        for text in texts:
+            watch_one(live, chosen, text, max_new_tokens, extra, as_json=as_json)
+
+
+def watch_one(
+    live: Live,
+    policy: Policy,
+    prompt: Prompt,
+    max_new_tokens: int,
+    extra: list[Observer],
+    *,
+    as_json: bool,
+) -> None:
+    """Decode one text and show it as it comes."""
+    from specfit.cli.watch_panel import Run
+    from specfit.core.cache import make_cache
+    from specfit.sim.plain_estimate import PlainEstimate
+
+    geometry = live.backend.geometry
+    run = Run(live.text, PlainEstimate(make_cache(live.options.cache, geometry), live.profile))
+    request = live.request(prompt.text, max_new_tokens)
+    title = (
+        f"{prompt.id}: {policy.to_spec()['name']}, cache {live.options.cache}, {live.link_label}"
+    )
+    console = live_console()
+    try:
+        if as_json:
+            live.loop(policy, [run, Rows(run), *extra]).run(request)
+        elif console is None:
+            print_note(title)
+            live.loop(policy, [run, Log(run), *extra]).run(request)
+            sys.stdout.write("".join(piece for piece, _ in run.pieces) + "\n")
+            sys.stdout.flush()
+        else:
+            from rich.live import Live as LiveDisplay
+
+            with LiveDisplay(console=console, auto_refresh=False) as display:
+                live.loop(policy, [run, Panel(run, display, title), *extra]).run(request)
+    except KeyboardInterrupt:
+        if console is None and not as_json:
+            print_text("".join(piece for piece, _ in run.pieces))
+        kept = f"the text above is the target's own so far ({run.num_tokens} tokens)"
+        raise KeyboardInterrupt(kept) from None
+
+
+class Panel(Observer):
+    """Redraws the panel after each cycle."""
+
+    def __init__(self, run: Run, display: LiveDisplay, title: str) -> None:
+        self._run = run
+        self._display = display
+        self._title = title
+
+    def on_cycle(self, record: CycleRecord) -> None:
+        """Redraw."""
+        from specfit.cli.watch_panel import panel
+
+        size = self._display.console.size
+        shown = panel(self._run, self._title, columns=size.width, lines=size.height - 1)
+        self._display.update(shown, refresh=True)
+
+
+class Log(Observer):
+    """Writes a line a second, and one at the end."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._written_at = time.monotonic()
+
+    def on_cycle(self, record: CycleRecord) -> None:
+        """Write a line if it is time."""
+        if record.stop_reason or time.monotonic() - self._written_at >= LOG_EVERY_S:
+            from specfit.cli.watch_panel import log_line
+
+            print_note(log_line(self._run))
+            self._written_at = time.monotonic()
+
+
+class Rows(Observer):
+    """Prints one JSON object a cycle."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def on_cycle(self, record: CycleRecord) -> None:
+        """Print the row of a cycle."""
+        print_json([self.row(record)])
+
+    def row(self, record: CycleRecord) -> dict[str, Any]:
+        """Return what happened in a cycle."""
+        run, outcome, timings = self._run, record.outcome, record.timings
+        plain = run.plain.paced_tokens_per_s
+        return {
+            "cycle": run.num_cycles - 1,
+            "text": "".join(piece for piece, _ in run.pieces[-record.num_committed :]),
+            "tokens": list(outcome.committed),
+            "num_drafted": len(outcome.cycle.tree),
+            "num_verified": record.num_verified,
+            "num_accepted": len(outcome.accepted),
+            "num_misses": int(outcome.verification.num_misses.sum()),
+            "draft_s": timings.draft_s,
+            "select_s": timings.select_s,
+            "stall_s": timings.stall_s,
+            "compute_s": timings.compute_s,
+            "commit_s": timings.commit_s,
+            "tokens_per_s": run.tokens_per_s,
+            "estimated_plain_tokens_per_s": plain,
+        }

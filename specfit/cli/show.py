@@ -46,6 +46,31 @@ def show_caches(as_json: Json = False) -> None:
     _print_registry(caches, as_json)
 
 
+@app.command("profiles")
+def show_profiles(as_json: Json = False) -> None:
+    """List the shipped hardware profiles: name them with --profile.
+
+    Example: specfit show profiles
+    """
+    from specfit.cli.specs import shipped_profiles
+
+    profiles = shipped_profiles()
+    if as_json:
+        print_json([asdict(profile) for profile in profiles])
+        return
+    rows = [
+        (
+            profile.name,
+            profile.kind,
+            f"{profile.h2d_bandwidth_bytes_per_s / 1e9:g} GB/s",
+            f"{profile.copy_s * 1e6:,.0f} us",
+            profile.provenance,
+        )
+        for profile in profiles
+    ]
+    print_table(["name", "kind", "link", "one expert", "where from"], rows, is_numeric=False)
+
+
 @app.command("trace")
 def show_trace(
     trace: Annotated[Path, typer.Argument(help="Folder that `specfit record` wrote.")],

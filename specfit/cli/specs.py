@@ -64,6 +64,11 @@ def profile_from(name: str) -> HardwareProfile:
     )
 
 
+def shipped_profiles() -> list[HardwareProfile]:
+    """Return the shipped profiles, by name."""
+    return [HardwareProfile.read(path) for path in sorted(SHIPPED_PROFILES.glob("*.toml"))]
+
+
 def plan_from(spec: str) -> DraftPlan:
     """Return the draft plan of ``chain:depth=5``, or of a policy: ``eagle3:depth=5,top_k=4``.
 

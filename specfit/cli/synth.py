@@ -1,0 +1,71 @@
+"""`specfit synth`: a synthetic trace of Qwen3-30B-A3B, drawn to meet published measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specfit.cli import options
+from specfit.cli.console import print_note, progress
+
+DEFAULT_PLANS = ("eagle3:depth=4,top_k=8,max_nodes=32", "eagle3:depth=6,top_k=2", "chain:depth=8")
+
+TaskName = Annotated[
+    str, typer.Option("--task", "-t", help="[bold]gsm8k[/bold] or [bold]cnn-dm[/bold].")
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="New folder for the trace.")]
+NumPrompts = Annotated[int, typer.Option("--prompts", min=1, help="Texts to draw.")]
+NumTokens = Annotated[
+    int | None,
+    typer.Option("--max-new-tokens", "-n", min=2, help="Tokens a text; by default the task's."),
+]
+Plans = Annotated[
+    list[str],
+    typer.Option("--plans", help="What a policy may ask for: eagle3:depth=4,top_k=8; several."),
+]
+Overconfidence = Annotated[
+    float,
+    typer.Option(
+        "--overconfidence", help="Claimed draft probabilities to this power; 1 is calibrated."
+    ),
+]
+
+
+def synth(
+    task: TaskName,
+    out: Out,
+    prompts: NumPrompts = 8,
+    max_new_tokens: NumTokens = None,
+    plans: Plans = [],  # noqa: B006 - typer copies
+    overconfidence: Overconfidence = 1.0,
+    seed: options.Seed = 0,
+) -> None:
+    """Draw a [bold]synthetic[/bold] trace at the size of Qwen3-30B-A3B: no model, no GPU.
+
+    Example: specfit synth --task gsm8k --out synth-gsm8k --seed 1
+    """
+    from specfit.cli.specs import plan_from
+    from specfit.sim.synth.parameters import task_named
+    from specfit.sim.synth.trace import write_synthetic
+
+    drawn = tuple(plan_from(spec) for spec in plans or DEFAULT_PLANS)
+    chosen = task_named(task)
+    num_tokens = max_new_tokens or chosen.text_tokens
+    with progress() as bars:
+        bar = bars.add_task("drawing texts", total=prompts * num_tokens)
+        write_synthetic(
+            out,
+            chosen,
+            drawn,
+            seed=seed,
+            num_prompts=prompts,
+            max_new_tokens=num_tokens,
+            overconfidence=overconfidence,
+            on_position=lambda index, done: bars.update(bar, completed=index * num_tokens + done),
+        )
+    print_note(
+        f"{prompts} synthetic texts drawn in {out}. Next: specfit replay {out} "
+        f"--profile pcie4-x16 --policy autoregressive --policy specfit"
+    )

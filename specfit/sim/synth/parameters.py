@@ -1,0 +1,188 @@
+"""Every number of the synthetic model: measured of the real one, or fitted to what was.
+
+The fitted ones come from `benchmarks/sim/fit_synth.py`, which looks at the targets alone and runs
+no policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.errors import InvalidInputError, did_you_mean
+from specfit.core.experts import ModelGeometry
+
+VOCAB_SIZE = 1024
+"""Synthetic tokens: fewer than the model's, so that a few texts teach a token table."""
+
+QWEN3_30B_A3B = ModelGeometry(
+    num_layers=48,
+    num_experts=128,
+    experts_per_token=8,
+    expert_bytes=9_437_184,
+    vocab_size=VOCAB_SIZE,
+)
+"""Qwen3-30B-A3B with bfloat16 experts, but for the vocabulary."""
+
+MEASURED_OVERLAP = {
+    0: 0.079,
+    6: 0.562,
+    7: 0.597,
+    18: 0.556,
+    19: 0.540,
+    30: 0.540,
+    31: 0.577,
+    47: 0.206,
+}
+"""Share of a token's experts that the one before needed too, by layer (gajsanders/moe-trace)."""
+
+MEAN_OVERLAP = 0.427
+"""The same, over all layers and the 3,225 generated tokens."""
+
+BEST_SLOTS = (
+    *(49, 36, 38, 36, 35, 34, 27, 25, 29, 29, 32, 34, 31, 40, 31, 28),
+    *(34, 36, 26, 27, 30, 31, 32, 37, 30, 40, 35, 30, 32, 37, 26, 26),
+    *(31, 30, 32, 33, 34, 41, 35, 32, 33, 38, 37, 29, 31, 31, 35, 39),
+)
+"""Slots that misses are fewest with at 33 a layer on average (the same source, finding 016).
+
+They order the layers whose overlap was not published: more slots, less overlap.
+"""
+
+OVERLAP_PER_SLOT = -0.024
+"""Slope of the published overlaps over the slots of their layers."""
+
+
+@dataclass(frozen=True)
+class RoutingParameters:
+    """How an expert's score is made up, by shares of its variance.
+
+    The correlation of a score with that of the previous token follows from the layer's measured
+    overlap. The first four shares are parts of that correlation and sum to 1.
+
+    Parameters
+    ----------
+    global_share : float
+        What is the same in all texts.
+    prompt_share : float
+        What is the same in a whole text, each expert on its own.
+    drift_share : float
+        What drifts slowly through a text, along directions that all layers share.
+    topic_share : float
+        What changes within a few tokens, along other such directions.
+    drift_carry, topic_carry : float
+        Correlation of the last two with those of the previous token.
+    num_drifts, num_topics : int
+        Directions of each.
+    token_share, first_token_share : float
+        Variance that the token itself decides: in deep layers, and in layer 0. Never more than
+        what the correlation leaves.
+    token_depth : float
+        Layers over which the one goes over into the other.
+    prompt_turnover : float
+        Part of what is the same in a whole text that, in a prompt, changes as topics do.
+    """
+
+    global_share: float
+    prompt_share: float
+    drift_share: float
+    topic_share: float
+    drift_carry: float
+    topic_carry: float
+    num_drifts: int
+    num_topics: int
+    token_share: float
+    first_token_share: float
+    token_depth: float
+    prompt_turnover: float
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the texts of a task look like to a drafter.
+
+    Parameters
+    ----------
+    name : str
+        Id of the task.
+    prompt_tokens, text_tokens : int
+        Length of a prompt, and tokens to generate.
+    first_acceptance : float
+        Mean probability that the drafter's best token, one level down, is the target's.
+    """
+
+    name: str
+    prompt_tokens: int
+    text_tokens: int
+    first_acceptance: float
+
+
+ROUTING = RoutingParameters(
+    global_share=0.25,
+    prompt_share=0.05,
+    drift_share=0.44,
+    topic_share=0.26,
+    drift_carry=0.99,
+    topic_carry=0.75,
+    num_drifts=12,
+    num_topics=8,
+    token_share=0.26,
+    first_token_share=0.75,
+    token_depth=1.5,
+    prompt_turnover=0.50,
+)
+
+ACCEPTANCE_BY_LEVEL = 0.95
+"""Each level's best token is this much less likely to be right than the level's before."""
+
+RANK_SHARES = (
+    *(0.2951, 0.1557, 0.0615, 0.0533, 0.0410, 0.0328, 0.0205, 0.0164),
+    *(0.0123, 0.0123, 0.0123, 0.0082, 0.0082, 0.0082, 0.0041),
+)
+"""Where the target's token is when it is not the drafter's best: rank 1, 2, ...
+
+A published acceptance vector of one pair of models (Infini-AI-Lab/Sequoia), over what its first
+entry leaves, in falling order.
+"""
+
+CONFIDENCE_SHAPE = 0.5
+"""The confidence of the drafter's best token is ``(1 - (1 - u)**(1 / shape))**(1 / a)``, u uniform.
+
+Below 1 it piles up near 1, as confidences do.
+"""
+
+TASKS = (
+    Task("gsm8k", prompt_tokens=96, text_tokens=128, first_acceptance=0.85),
+    Task("cnn-dm", prompt_tokens=768, text_tokens=96, first_acceptance=0.60),
+)
+
+
+def task_named(name: str) -> Task:
+    """Return a task.
+
+    Raises
+    ------
+    InvalidInputError
+        There is none of this name; the message lists them.
+    """
+    for task in TASKS:
+        if task.name == name:
+            return task
+    names = [task.name for task in TASKS]
+    raise InvalidInputError(
+        f"no task '{name}'; there are {', '.join(names)}.{did_you_mean(name, names)}"
+    )
+
+
+def layer_overlaps() -> NDArray[np.float64]:
+    """Return the overlap aimed at in each layer, float64[L]: measured, or from `BEST_SLOTS`."""
+    slots = np.array(BEST_SLOTS, np.float64)
+    measured = np.array(list(MEASURED_OVERLAP))
+    others = np.setdiff1d(np.arange(len(slots)), measured)
+    overlaps = OVERLAP_PER_SLOT * (slots - slots[others].mean())
+    missing = MEAN_OVERLAP * len(slots) - sum(MEASURED_OVERLAP.values())
+    overlaps += missing / len(others)
+    overlaps[measured] = list(MEASURED_OVERLAP.values())
+    return overlaps

@@ -1,4 +1,4 @@
-"""The routing of the synthetic model: which experts a context needs, as a function of its tokens."""
+"""The routing of the synthetic model: the experts of a context as a function of its tokens."""
 
 from __future__ import annotations
 

@@ -1,50 +1,11 @@
-"""How far predicted probabilities are from what happened: bins, ECE and Brier score."""
+"""Prints how far predicted probabilities are from what happened, group by group."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-NUM_BINS = 20
-
-
-@dataclass(frozen=True)
-class Reliability:
-    """Predictions of one group against what happened.
-
-    Parameters
-    ----------
-    count : int
-        Predictions.
-    predicted, realised : float
-        Mean probability, and share that happened.
-    ece : float
-        Expected calibration error over 20 equal bins of the probability.
-    brier : float
-        Mean squared difference of probability and outcome.
-    """
-
-    count: int
-    predicted: float
-    realised: float
-    ece: float
-    brier: float
-
-
-def reliability(probs: NDArray[np.floating], happened: NDArray[np.bool_]) -> Reliability:
-    """Compare predictions with what happened; arrays of one shape, at least one prediction."""
-    p, y = probs.astype(np.float64).ravel(), happened.astype(np.float64).ravel()
-    bins = np.minimum((p * NUM_BINS).astype(np.int64), NUM_BINS - 1)
-    gaps = np.abs(np.bincount(bins, p - y, NUM_BINS))
-    return Reliability(
-        count=len(p),
-        predicted=float(p.mean()),
-        realised=float(y.mean()),
-        ece=float(gaps.sum() / len(p)),
-        brier=float(((p - y) ** 2).mean()),
-    )
+from specfit.report.reliability import reliability
 
 
 def print_groups(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from specfit.cli.console import print_json, print_text
 from specfit.core.errors import ContractError
+
+if TYPE_CHECKING:
+    from specfit.core.experts import ModelGeometry
 
 CHECK_FAILED = 1
 T = TypeVar("T")
@@ -62,6 +65,37 @@ def check_cache(spec: Spec) -> None:
     _report(spec, rules_of, lambda: caches.make(spec))
 
 
+@app.command("predictor")
+def check_predictor(spec: Spec) -> None:
+    """Hold a predictor of experts against every rule of its kind; one that peeks is caught.
+
+    Example: specfit check predictor my.py:MyPredictor
+    """
+    from specfit.cli.input_specs import predictor_from
+    from specfit.core.predictor import CoveragePredictor
+    from specfit.testing.predictor_contract import CoveragePredictorContract
+    from specfit.testing.predictor_contract import check_predictor as rules_of
+
+    geometry = _geometry_of(spec) or CoveragePredictorContract.geometry
+
+    def make() -> CoveragePredictor:
+        return predictor_from(spec, geometry)
+
+    _report(spec, lambda m: rules_of(m, geometry), make)
+
+
+@app.command("acceptance")
+def check_acceptance(spec: Spec) -> None:
+    """Hold an acceptance model against every rule of its kind.
+
+    Example: specfit check acceptance my.py:MyModel
+    """
+    from specfit.cli.input_specs import acceptance_from
+    from specfit.testing.acceptance_contract import check_acceptance as rules_of
+
+    _report(spec, rules_of, lambda: acceptance_from(spec, 0.0))
+
+
 @app.command("trace")
 def check_trace(
     trace: Annotated[Path, typer.Argument(help="Folder that `specfit record` wrote.")],
@@ -93,6 +127,18 @@ def check_trace(
             print_text(f"- {problem}")
     if not report.is_good:
         raise typer.Exit(CHECK_FAILED)
+
+
+def _geometry_of(spec: str) -> ModelGeometry | None:
+    """Return the shape that a predictor was fitted for, which it says as `geometry`."""
+    import specfit.policies.predictors  # noqa: F401 - registers the shipped ones
+    from specfit.core.predictor import predictors
+
+    name, params = predictors.parse(spec)
+    if "folder" not in params:
+        return None
+    geometry: ModelGeometry | None = getattr(predictors.build(name, params), "geometry", None)
+    return geometry
 
 
 def _report(

@@ -17,6 +17,8 @@ from specfit.cli import (
     demo,
     doctor,
     explain,
+    fit,
+    new,
     record,
     repair,
     replay,
@@ -105,4 +107,6 @@ app.command()(repair.repair)
 app.command()(calibrate.calibrate)
 app.add_typer(show.app, name="show")
 app.add_typer(check.app, name="check")
+app.add_typer(fit.app, name="fit")
+app.add_typer(new.app, name="new")
 app.command()(doctor.doctor)

@@ -11,6 +11,7 @@ import typer
 
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, print_table, progress
+from specfit.cli.input_specs import Acceptance, Predictor
 from specfit.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ Timeline = Annotated[
     typer.Option("--timeline", help="JSON file to open in Perfetto; of one policy and cache."),
 ]
 
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", help="Picture of the simulated speeds: a .png, and a .svg beside it."),
+]
+
 
 def replay(
     trace: TraceFolder,
@@ -45,7 +51,10 @@ def replay(
     profile: options.Profile = None,
     model: TablesOf = None,
     max_prompts: MaxPrompts = None,
+    predictor: Predictor = None,
+    acceptance: Acceptance = None,
     timeline: Timeline = None,
+    plot: Plot = None,
     as_json: options.Json = False,
 ) -> None:
     """Replay a trace under other policies and caches, in simulated time: no model, no GPU needed.
@@ -54,7 +63,7 @@ def replay(
 
     Example: specfit replay trace/ --policy eagle3:depth=5,top_k=4 --policy specfit --cache lru:50%
     """
-    from specfit.cli.inputs import inputs_of_trace
+    from specfit.cli.input_specs import chosen_inputs
     from specfit.cli.specs import cost_from
     from specfit.sim.timeline import write_timeline
     from specfit.sim.trace import TraceReader
@@ -75,7 +84,7 @@ def replay(
     for gap in reader.missing:
         print_note(f"warning: {gap}")
     hardware = hardware_of(reader, profile)
-    inputs = inputs_of_trace(reader.metadata, model)
+    inputs = chosen_inputs(reader.metadata, model, predictor, acceptance)
     replayer = Replayer(reader, hardware, cost_from(cost, hardware), inputs, max_prompts)
     specs = [(p, c) for c in cache for p in policy]
     with progress() as bars:
@@ -85,6 +94,8 @@ def replay(
     if timeline is not None:
         title = f"{runs[0].policy}, cache {runs[0].cache}, simulated from profile {hardware.name}"
         write_timeline(runs[0].results, timeline, title)
+    if plot is not None:
+        write_plot(replayer, runs, plot)
     if as_json:
         print_json(json_rows(replayer, runs))
     else:
@@ -130,7 +141,7 @@ class Replayer:
         self, policy: str, cache: str, settings: Sequence[str], on_prompt: Callable[[], None]
     ) -> Run:
         """Replay the trace under one policy with one cache."""
-        from specfit.cli.specs import policy_from
+        from specfit.cli.specs import policy_from, spec_with
         from specfit.core.cache import make_cache
         from specfit.report.runs import Run
         from specfit.sim.replay import replay as replay_trace
@@ -151,8 +162,7 @@ class Replayer:
         ):
             results.append(result)
             on_prompt()
-        label = ",".join([policy, *settings])
-        return Run(label, cache, tuple(results), geometry.expert_bytes)
+        return Run(spec_with(policy, settings), cache, tuple(results), geometry.expert_bytes)
 
 
 def note_near_ties(near_ties: Sequence[NearTie]) -> None:
@@ -219,9 +229,25 @@ def print_tables(replayer: Replayer, runs: Sequence[Run]) -> None:
         )
 
 
+def write_plot(replayer: Replayer, runs: Sequence[Run], path: Path) -> None:
+    """Draw the simulated speed of every policy with every cache."""
+    from specfit.report import style
+    from specfit.report.runs import baseline_of
+    from specfit.report.simulated import SimulatedBar, draw_simulated
+
+    bars = []
+    for run in runs:
+        baseline = baseline_of(runs, run.cache)
+        gain = None if baseline is None else run.speedup_over(baseline)
+        bars.append(SimulatedBar(run.policy, run.cache, run.metrics.tokens_per_s, gain))
+    caption = f"Simulated from profile '{replayer.hardware.name}'; {replayer.num_prompts} prompts"
+    style.save(draw_simulated(bars, caption=caption), path.with_suffix(""))
+
+
 def json_rows(replayer: Replayer, runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return one row a run, with its manifest."""
     from specfit.cli.manifest import manifest
+    from specfit.cli.specs import policy_from
     from specfit.report.measures import COUNTS, PREDICTIONS, json_values
     from specfit.report.runs import baseline_of
 
@@ -237,7 +263,14 @@ def json_rows(replayer: Replayer, runs: Sequence[Run]) -> list[dict[str, Any]]:
                 **json_values((*COUNTS, *PREDICTIONS), run.metrics),
                 "simulated_tokens_per_s": run.metrics.tokens_per_s,
                 "simulated_speedup": speedup and [speedup.estimate, speedup.low, speedup.high],
-                **manifest(cost=replayer.cost.to_spec(), profile=replayer.hardware.name),
+                **manifest(
+                    policy_spec=policy_from(run.policy).to_spec(),
+                    cost=replayer.cost.to_spec(),
+                    predictor=replayer.inputs.predictor.to_spec(),
+                    acceptance=replayer.inputs.acceptance.to_spec(),
+                    profile=replayer.hardware.name,
+                    trace=replayer.reader.fingerprint,
+                ),
             }
         )
     return rows

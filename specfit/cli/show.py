@@ -71,6 +71,31 @@ def show_profiles(as_json: Json = False) -> None:
     print_table(["name", "kind", "link", "one expert", "where from"], rows, is_numeric=False)
 
 
+@app.command("predictors")
+def show_predictors(as_json: Json = False) -> None:
+    """List the predictors of experts.
+
+    Example: specfit show predictors
+    """
+    import specfit.policies.predictors
+    import specfit.sim.oracle  # noqa: F401 - registers the references
+    from specfit.core.predictor import predictors
+
+    _print_registry(predictors, as_json)
+
+
+@app.command("acceptance")
+def show_acceptance(as_json: Json = False) -> None:
+    """List the acceptance models.
+
+    Example: specfit show acceptance
+    """
+    import specfit.policies.acceptance  # noqa: F401 - registers the shipped ones
+    from specfit.core.predictor import acceptance_models
+
+    _print_registry(acceptance_models, as_json)
+
+
 @app.command("trace")
 def show_trace(
     trace: Annotated[Path, typer.Argument(help="Folder that `specfit record` wrote.")],

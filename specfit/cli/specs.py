@@ -38,6 +38,14 @@ def policy_from(spec: str, settings: Sequence[str] = ()) -> Policy:
     return _build(policies, name, params, Policy)  # type: ignore[type-abstract]
 
 
+def spec_with(spec: str, settings: Sequence[str]) -> str:
+    """Return one spec that says what a policy's spec and its settings say together."""
+    if not settings:
+        return spec
+    joint = "," if policies.parse(spec)[1] else ":"
+    return f"{spec}{joint}{','.join(settings)}"
+
+
 def cost_from(spec: str, profile: HardwareProfile) -> CostModel:
     """Return the cost model of a spec: ``profile`` or ``my.py:MyCost[:name=value,...]``.
 

@@ -1,0 +1,240 @@
+"""`specfit fit`: predictors of experts and acceptance models, from a trace of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from specfit.cli import options
+from specfit.cli.console import print_json, print_note, print_table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from specfit.core.observed import ObservedText
+    from specfit.core.predictor import AcceptanceModel, CoveragePredictor
+    from specfit.sim.trace import TraceMetadata, TraceReader
+
+app = typer.Typer(
+    no_args_is_help=True, help="Fit a predictor of experts or an acceptance model on a trace."
+)
+
+TraceFolder = Annotated[Path, typer.Argument(help="Folder that `specfit record` wrote.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="New folder for the fitted numbers.")]
+HeldOut = Annotated[
+    float,
+    typer.Option("--held-out", min=0.05, max=0.9, help="Share of the prompts to judge the fit on."),
+]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help="Model the trace is of; by default the one it names."),
+]
+Kind = Annotated[
+    str,
+    typer.Option(
+        "--kind",
+        help="token-table, previous-token, decayed-frequency, routing-probe or ensemble.",
+    ),
+]
+Method = Annotated[
+    str, typer.Option("--method", help="temperature, isotonic, logistic or depth-rank.")
+]
+MaxNodes = Annotated[
+    int, typer.Option("--max-nodes", min=100, help="Nodes to look at, at most: memory grows.")
+]
+
+
+@app.command("predictor")
+def fit_predictor(
+    trace: TraceFolder,
+    out: Out,
+    kind: Kind = "token-table",
+    held_out: HeldOut = 0.25,
+    model: Model = None,
+    max_nodes: MaxNodes = 40_000,
+    as_json: options.Json = False,
+) -> None:
+    """Fit a predictor of experts on some prompts of a trace and judge it on the others.
+
+    Example: specfit fit predictor trace/ --kind ensemble --out fitted/
+    """
+    from specfit.cli.input_specs import weights_of
+    from specfit.cli.outputs import new_folder
+    from specfit.policies.fitting.predictors import PredictorFit
+    from specfit.policies.predictors import Uniform
+
+    reader, train, judge = _texts(trace, held_out)
+    geometry = reader.metadata.geometry
+    weights = weights_of(reader.metadata, model, with_head=False)
+    fit = PredictorFit(train, geometry, weights, _provenance(reader, train), max_nodes)
+    with new_folder(out, owned_file=f"{kind}.json") as folder:
+        predictor = fit.write(kind, folder)
+        rows = _judge_experts(predictor, Uniform(geometry), judge, reader.metadata)
+    _print(rows, f"{kind} on {len(judge)} held-out prompts", as_json)
+    print_note(f"written to {out}. Next: specfit replay {trace} --predictor {kind}:folder={out}")
+
+
+@app.command("acceptance")
+def fit_acceptance(
+    trace: TraceFolder,
+    out: Out,
+    method: Method = "isotonic",
+    held_out: HeldOut = 0.25,
+    model: Model = None,
+    as_json: options.Json = False,
+) -> None:
+    """Fit an acceptance model on some prompts, judge it on the others, and draw how reliable it is.
+
+    Example: specfit fit acceptance trace/ --method isotonic --out fitted/
+    """
+    from specfit.cli.input_specs import weights_of
+    from specfit.cli.outputs import new_folder
+    from specfit.policies.fitting.calibration import AcceptanceFit
+    from specfit.policies.fitting.samples import acceptance_sample
+
+    reader, train, judge = _texts(trace, held_out)
+    metadata = reader.metadata
+    weights = weights_of(metadata, model, with_head=True)
+    sample, temperature = acceptance_sample(train), metadata.sampling.temperature
+    fit = AcceptanceFit(sample, temperature, weights, _provenance(reader, train))
+    with new_folder(out, owned_file="reliability.png") as folder:
+        rows = _judge_acceptance(fit.write(method, folder), judge, folder / "reliability", method)
+    _print(rows, f"{method} on {len(judge)} held-out prompts", as_json)
+    print_note(
+        f"written to {out}, with reliability.png. "
+        f"Next: specfit replay {trace} --acceptance {method}:folder={out}"
+    )
+
+
+def _texts(
+    trace: Path, held_out: float
+) -> tuple[TraceReader, list[ObservedText], list[ObservedText]]:
+    from specfit.policies.fitting.samples import split_texts
+    from specfit.sim.observe import observed_texts
+    from specfit.sim.trace import TraceReader
+
+    reader = TraceReader(trace)
+    for gap in reader.missing:
+        print_note(f"warning: {gap}")
+    texts = list(observed_texts(reader))
+    return reader, *split_texts(texts, max(1, round(held_out * len(texts))))
+
+
+def _provenance(reader: TraceReader, train: Sequence[ObservedText]) -> dict[str, Any]:
+    from specfit.cli.manifest import manifest
+
+    said = reader.metadata
+    return manifest(
+        program="specfit fit",
+        trace=reader.fingerprint,
+        origin=said.origin,
+        model=said.model,
+        drafter=said.drafter,
+        temperature=said.sampling.temperature,
+        num_texts=len(train),
+    )
+
+
+def _judge_experts(
+    predictor: CoveragePredictor,
+    before: CoveragePredictor,
+    texts: Sequence[ObservedText],
+    metadata: TraceMetadata,
+) -> list[dict[str, Any]]:
+    """Return one row a layer: recall at K, ECE and Brier score, of drafted nodes."""
+    import numpy as np
+
+    from specfit.core.experts import ExpertCoverage
+    from specfit.report.reliability import reliability
+
+    geometry = metadata.geometry
+    columns: list[tuple[NDArray[Any], ...]] = []
+    for text in texts:
+        for draft, history in text.histories(geometry):
+            needed = ExpertCoverage(draft.routing, geometry.num_experts).mask
+            probs, plain = (
+                p.predict(draft.tree, history, 0)[draft.nodes] for p in (predictor, before)
+            )
+            columns.append((probs[1:], plain[1:], needed[1:]))
+    probs, plain, needed = (np.concatenate(column) for column in zip(*columns, strict=True))
+    rows = []
+    for layer in range(geometry.num_layers):
+        old, new = (reliability(p[:, layer], needed[:, layer]) for p in (plain, probs))
+        recall = recall_at_k(probs[:, layer], needed[:, layer], geometry.experts_per_token)
+        rows.append(_row(f"layer {layer}", old, new, recall_at_k=recall))
+    return rows
+
+
+def recall_at_k(
+    probs: NDArray[np.floating], needed: NDArray[np.bool_], experts_per_token: int
+) -> float:
+    """Return the share of needed experts among the K likeliest; arrays [n, E]."""
+    import numpy as np
+
+    best = np.argsort(-probs, axis=1, kind="stable")[:, :experts_per_token]
+    return float(np.take_along_axis(needed, best, 1).sum() / needed.sum())
+
+
+def _judge_acceptance(
+    model: AcceptanceModel, texts: Sequence[ObservedText], stem: Path, method: str
+) -> list[dict[str, Any]]:
+    """Return one row a depth, and draw the reliability of best children and of the others."""
+    import numpy as np
+
+    from specfit.report import style
+    from specfit.report.reliability import draw_reliability, reliability, reliability_curve
+
+    columns = []
+    for draft in (draft for text in texts for draft in text.drafts):
+        nodes, accepted = draft.judged()
+        tree = draft.tree
+        after = model.calibrate(tree)[nodes]
+        columns.append(
+            (tree.depths[nodes], tree.ranks[nodes], tree.cond_probs[nodes], after, accepted)
+        )
+    depths, ranks, before, after, accepted = (
+        np.concatenate(column) for column in zip(*columns, strict=True)
+    )
+    rows, panels = [], []
+    for depth in np.unique(depths).tolist():
+        inside = depths == depth
+        old, new = (reliability(p[inside], accepted[inside]) for p in (before, after))
+        rows.append(_row(f"depth {depth}", old, new))
+    for name, inside in (("best children", ranks == 0), ("other children", ranks > 0)):
+        if inside.any():
+            sides = (("as drafted", before), (method, after))
+            curves = [reliability_curve(n, p[inside], accepted[inside]) for n, p in sides]
+            panels.append((name, curves))
+    style.save(draw_reliability(panels, title="Acceptance: realised by predicted"), stem)
+    return rows
+
+
+def _row(group: str, old: Any, new: Any, **more: float) -> dict[str, Any]:
+    return {
+        "group": group,
+        "num_predictions": new.count,
+        "realised": new.realised,
+        "predicted_before": old.predicted,
+        "ece_before": old.ece,
+        "brier_before": old.brier,
+        "predicted": new.predicted,
+        "ece": new.ece,
+        "brier": new.brier,
+        **more,
+    }
+
+
+def _print(rows: Sequence[dict[str, Any]], title: str, as_json: bool) -> None:
+    if as_json:
+        print_json(rows)
+        return
+    header = [key.replace("_", " ") for key in rows[0]]
+    cells = [
+        [f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values()]
+        for row in rows
+    ]
+    print_table(["", *header[1:]], cells, title=title, note="Before: uniform, or as drafted.")

@@ -1,0 +1,126 @@
+"""Predictors and acceptance models by spec, and whether they belong to the model of a trace."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from specfit.cli.inputs import Inputs, inputs_of_trace, model_folder
+from specfit.core.errors import CheckpointError, InvalidInputError
+
+if TYPE_CHECKING:
+    from specfit.core.experts import ModelGeometry
+    from specfit.core.predictor import AcceptanceModel, CoveragePredictor
+    from specfit.core.registry import Registry
+    from specfit.sim.trace import TraceMetadata
+
+T = TypeVar("T")
+
+Predictor = Annotated[
+    str | None,
+    typer.Option(
+        "--predictor",
+        help="Of experts: oracle, ensemble:folder=DIR, my.py:Mine; by default the model's own.",
+    ),
+]
+Acceptance = Annotated[
+    str | None,
+    typer.Option(
+        "--acceptance",
+        help="Acceptance model: identity, online, isotonic:folder=DIR, my.py:Mine; by default the "
+        "model's own.",
+    ),
+]
+
+
+def predictor_from(spec: str, geometry: ModelGeometry) -> CoveragePredictor:
+    """Return the predictor of a spec; a class with a field `geometry` is given the target's."""
+    import specfit.policies.predictors
+    import specfit.sim.oracle  # noqa: F401 - registers the references
+    from specfit.core.predictor import CoveragePredictor, predictors
+
+    predictor = _build(predictors, spec, CoveragePredictor, geometry=geometry)
+    predictor.check_geometry(geometry)
+    return predictor
+
+
+def acceptance_from(spec: str, temperature: float) -> AcceptanceModel:
+    """Return the acceptance model of a spec; a field `temperature` is the target's by default."""
+    import specfit.policies.acceptance  # noqa: F401 - registers the shipped ones
+    from specfit.core.predictor import AcceptanceModel, acceptance_models
+
+    return _build(acceptance_models, spec, AcceptanceModel, temperature=temperature)
+
+
+def chosen_inputs(
+    metadata: TraceMetadata, model: str | None, predictor: str | None, acceptance: str | None
+) -> Inputs:
+    """Return the inputs that are named, and the model's own in place of those that are not.
+
+    Raises
+    ------
+    CheckpointError
+        One was fitted on another model or head than the trace was recorded with.
+    """
+    if predictor is not None and acceptance is not None:
+        chosen = Inputs(
+            predictor_from(predictor, metadata.geometry),
+            acceptance_from(acceptance, metadata.sampling.temperature),
+        )
+    else:
+        chosen = inputs_of_trace(metadata, model)
+        if predictor is not None:
+            chosen = replace(chosen, predictor=predictor_from(predictor, metadata.geometry))
+        if acceptance is not None:
+            made = acceptance_from(acceptance, metadata.sampling.temperature)
+            chosen = replace(chosen, acceptance=made)
+    if predictor is not None:
+        _check(chosen.predictor, predictor, weights_of(metadata, model, with_head=False))
+    if acceptance is not None:
+        _check(chosen.acceptance, acceptance, weights_of(metadata, model, with_head=True))
+    return chosen
+
+
+def weights_of(metadata: TraceMetadata, model: str | None, *, with_head: bool) -> str:
+    """Return the fingerprint of the model, and its head, that a trace was recorded with.
+
+    Where the model is not at hand, a digest of what the trace says of it.
+    """
+    from specfit.policies.fingerprint import fingerprint
+
+    said = metadata.specs.get("model", metadata.model)
+    try:
+        folder = model_folder(model or str(said))
+        return fingerprint(folder, folder / "eagle3") if with_head else fingerprint(folder)
+    except CheckpointError:
+        if model is not None:
+            raise
+    texts = [metadata.model, metadata.tokenizer_hash, metadata.weight_format, metadata.precision]
+    texts += [metadata.drafter] if with_head else []
+    return hashlib.sha256(repr((*texts, metadata.geometry)).encode()).hexdigest()
+
+
+def _check(plugin: object, spec: str, expected: str) -> None:
+    fitted_on = getattr(plugin, "fitted_on", expected)
+    if fitted_on != expected:
+        raise CheckpointError(
+            f"{spec} was fitted on another model or head (fingerprint {fitted_on[:12]}) than the "
+            f"trace was recorded with ({expected[:12]}). Fit it again on traces of this one."
+        )
+
+
+def _build(registry: Registry[Any], spec: str, base: type[T], **given: Any) -> T:
+    """Return the object of a spec; `given` fills fields that the class has and the spec lacks."""
+    name, params = registry.parse(spec)
+    cls = registry.get(name)
+    if not (issubclass(cls, base) and is_dataclass(cls)):
+        raise InvalidInputError(
+            f"{name} must be a dataclass that derives from {base.__name__}; "
+            f"{cls.__name__} is not. Write @dataclass class {cls.__name__}({base.__name__})."
+        )
+    wanted = {f.name for f in fields(cls)}
+    made: T = registry.build(name, {**{k: v for k, v in given.items() if k in wanted}, **params})
+    return made

@@ -105,8 +105,8 @@ def random_terms(
         steps = amounts(shape[0], int(rng.integers(2, 6)))
         layer_s = np.cumsum(steps * (rng.random(steps.shape) < 0.6), axis=1)
         units = (rng.random(shape) < 0.6).astype(np.float64)
-        overlaps = ("none", "layer", "pass")
-        copies = CopyTerms(units, layer_s, overlaps[int(rng.integers(3))])
+        overlaps = ("none", "layer", "pass", "resident")
+        copies = CopyTerms(units, layer_s, overlaps[int(rng.integers(4))])
     return CostTerms(draft_s, tau_s, weight_s, copies)
 
 
@@ -135,6 +135,32 @@ def random_case(
     elif rng.random() < 0.5:
         price = float(rng.random() * 2 / terms.tau_s[1])
     return Case(problem, predicted, discount, price)
+
+
+def tying_case(seed: int, num_nodes: int) -> Case:
+    """Draw a case of general costs whose few, coarse values make many selections equally good."""
+    rng = np.random.default_rng(seed)
+    experts = 4
+    parents = random_parents(rng, num_nodes)
+    path_probs = np.ones(num_nodes)
+    for node in range(1, num_nodes):
+        path_probs[node] = path_probs[parents[node]] * rng.choice([1.0, 0.5, 0.25])
+    predicted = rng.integers(0, experts, (num_nodes, 1, int(rng.integers(1, 3)))).astype(np.int16)
+    weight_s = rng.choice([0.0, 0.25, 0.5], (1, experts))
+    tau_s = 0.5 + np.cumsum(rng.choice([0.0, 0.0, 0.25, 0.5], num_nodes + 1))
+    tau_s[0] = 0.0
+    copies = None
+    if rng.random() < 0.5:
+        layer_s = np.cumsum(rng.choice([0.0, 0.25, 0.5], (1, 4)), axis=1)
+        overlaps = ("none", "layer", "pass")
+        units = (rng.random((1, experts)) < 0.7).astype(np.float64)
+        copies = CopyTerms(units, layer_s, overlaps[int(rng.integers(3))])
+    terms = CostTerms(np.zeros(1), tau_s, weight_s, copies)
+    pricer = RoutingPricer()
+    pricer.start(terms.weight_s, terms.is_priced)
+    pricer.extend(parents, path_probs, predicted)
+    problem = SearchProblem(parents, path_probs, pricer.demand(), terms, levels=0)
+    return Case(problem, predicted, 0.0, price=1.0)
 
 
 def cases(max_nodes: int, **options: Any) -> st.SearchStrategy[Case]:

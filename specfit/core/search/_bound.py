@@ -16,6 +16,7 @@ import numpy as np
 from specfit.core._jit import kernel
 from specfit.core.search._rows import LANES, add_row, charge
 from specfit.core.search._terms import (
+    RESIDENT,
     Minorant,
     Terms,
     layer_loads,
@@ -116,8 +117,7 @@ def offer(tree: Tree, terms: Terms, best: Best, scratch: Scratch) -> bool:
     values[TOKENS], values[SECONDS] = tokens, seconds
     if tree.is_ratio:
         values[LAMBDA] = tokens / seconds
-    else:
-        values[BAR] = gain
+    values[BAR] = 0.0 if tree.is_ratio else gain
     return True
 
 
@@ -205,6 +205,8 @@ def _charge(terms: Terms, state: Any, scratch: Scratch) -> float:
 @kernel
 def _tau_part(terms: Terms, minorant: Minorant) -> float:
     """Return the part of `tau_s` that the minorant charges."""
+    if terms.overlap == RESIDENT:
+        return 1.0
     return float(minorant.compute_part.sum() / minorant.compute_part.size)
 
 

@@ -15,6 +15,8 @@ from specfit.core.search._bound import (
     BAR,
     LAMBDA,
     SECONDS,
+    SLACK,
+    TOKENS,
     UPPER,
     Best,
     Scratch,
@@ -64,12 +66,37 @@ def search_general(
     adopt(tree, terms, best, price, scratch)
     root_s = values[SECONDS]
     num_expansions, open_bound = _descend(tree, terms, best, max_expansions, scratch)
+    if open_bound == -np.inf:
+        num_expansions += _look_smaller(tree, terms, best, max_expansions - num_expansions, scratch)
     gap = max(0.0, open_bound - values[BAR])
     if is_ratio:
         values[UPPER] = values[LAMBDA] + gap / root_s
     else:
         values[UPPER] = values[BAR] + gap
     return num_expansions if open_bound == -np.inf else -num_expansions
+
+
+@kernel
+def _look_smaller(
+    tree: Tree, terms: Terms, best: Best, max_expansions: int, scratch: Scratch
+) -> int:
+    """Replace an optimum by one as good with fewer nodes while there is one.
+
+    Returns the number of subproblems.
+    """
+    values = best.values
+    tie = values[BAR] - 2.0 * SLACK * max(1.0, values[TOKENS])
+    num_expansions = 0
+    while best.mask.sum() > 1 and num_expansions < max_expansions:
+        size = best.mask.sum()
+        values[BAR] = tie
+        smaller = Tree(tree.parents, tree.profits, tree.order, tree.sizes, size - 1, tree.is_ratio)
+        count, _ = _descend(smaller, terms, best, max_expansions - num_expansions, scratch)
+        num_expansions += count
+        if best.mask.sum() == size:
+            break
+    values[BAR] = 0.0 if tree.is_ratio else values[TOKENS] - values[LAMBDA] * values[SECONDS]
+    return num_expansions
 
 
 @kernel

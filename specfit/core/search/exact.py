@@ -35,8 +35,9 @@ def exact(
     Returns
     -------
     SearchResult
-        Of all best selections the one with the fewest nodes (under branch and bound: the first
-        found, by a fixed order).
+        Of all best selections the one with the fewest nodes. Under affine costs there is only one
+        such; else, of several, the first found by a fixed order. Branch and bound looks for smaller
+        ones after it has proved the optimum, as far as `max_expansions` goes.
 
     Notes
     -----

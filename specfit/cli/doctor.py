@@ -7,6 +7,8 @@ import platform
 import resource
 import shutil
 import sys
+import tempfile
+from pathlib import Path
 
 from specfit.cli import options
 from specfit.cli.console import print_json, print_table
@@ -16,6 +18,7 @@ PACKAGES = (
     "numba",
     "pyarrow",
     "matplotlib",
+    "joblib",
     "typer",
     "rich",
     "torch",
@@ -23,6 +26,9 @@ PACKAGES = (
     "tokenizers",
     "safetensors",
 )
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+GPU_RESULTS = "gpu*.json*"
+"""Names of the committed results of runs on a GPU."""
 
 
 def doctor(as_json: options.Json = False) -> None:
@@ -43,7 +49,6 @@ def found() -> dict[str, str]:
     from specfit.cli.manifest import git_commit, manifest
 
     locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    free = shutil.disk_usage(os.curdir).free
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "specfit": manifest()["specfit"],
@@ -53,11 +58,53 @@ def found() -> dict[str, str]:
         "processors": f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} usable",
         "memory": f"{memory / 2**30:.1f} GiB",
         "memory that may be pinned": "unlimited" if locked < 0 else f"{locked / 2**20:.1f} MiB",
-        "disk free here": f"{free / 2**30:.1f} GiB",
+        "disk free here": free_space(Path.cwd()),
+        "disk free for temporary files": free_space(Path(tempfile.gettempdir())),
         "nvidia-smi": shutil.which("nvidia-smi") or "not found: decoding runs on the CPU",
+        "CUDA in torch": cuda_in_torch(),
+        "CUDA in specfit": cuda_in_specfit(),
         "bundled models": ", ".join(sorted(p.parent.name for p in BUNDLED.glob("*/config.json"))),
+        "terminal": terminal(),
         **{name: installed(name) for name in PACKAGES},
     }
+
+
+def free_space(folder: Path) -> str:
+    """Return the room in a folder's file system, and whether one may write there."""
+    said = f"{shutil.disk_usage(folder).free / 2**30:.1f} GiB"
+    return said if os.access(folder, os.W_OK) else f"{said}, but {folder} is read-only"
+
+
+def cuda_in_torch() -> str:
+    """Return what torch says of CUDA; torch is loaded for that."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return "torch is not installed: traces can be replayed, models not run"
+    except OSError as error:
+        return f"torch cannot be loaded: {' '.join(str(error).split())}"
+    if torch.version.cuda is None:
+        return "this torch is built without CUDA"
+    if not torch.cuda.is_available():
+        return f"built for CUDA {torch.version.cuda}; no usable device"
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return f"CUDA {torch.version.cuda}: {', '.join(names)}"
+
+
+def cuda_in_specfit() -> str:
+    """Return whether a run on a GPU is on record; none is as long as no result says so."""
+    results = sorted(path.name for path in RESULTS.glob(GPU_RESULTS))
+    if results:
+        return f"results of GPU runs: {', '.join(results)}"
+    return "the CUDA path has never run on a GPU: no result of one is on record"
+
+
+def terminal() -> str:
+    """Return how wide the terminal is and whether it may show colours."""
+    size = shutil.get_terminal_size()
+    kind = "a terminal" if sys.stdout.isatty() else "no terminal"
+    colours = ", NO_COLOR is set" if os.environ.get("NO_COLOR") else ""
+    return f"{kind}, {size.columns} columns{colours}"
 
 
 def installed(package: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specfit.cli import options
-from specfit.cli.console import print_note, progress
+from specfit.cli.console import print_json, print_note, progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -51,6 +51,7 @@ def record(
     top_k: options.TopK = 0,
     top_p: options.TopP = 1.0,
     seed: options.Seed = 0,
+    as_json: options.Json = False,
 ) -> None:
     """Record a policy cycle by cycle; or, with --plans, all that other policies could ask for.
 
@@ -78,6 +79,9 @@ def record(
                 f"the finished prompts are kept in {out}, marked unfinished; "
                 f"see: specfit check trace {out}"
             ) from None
+    if as_json:
+        kind = "positions" if drawn else "run"
+        print_json([{"trace": str(out), "kind": kind, "num_prompts": len(requests)}])
     print_note(f"{len(requests)} prompts recorded in {out}. Next: specfit replay {out}")
 
 

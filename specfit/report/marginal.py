@@ -67,7 +67,8 @@ def marginal_gain(
     sizes = np.minimum(sizes, len(problem.terms.tau_s) - 1)
     node_s = problem.terms.tau_s[sizes] - problem.terms.tau_s[sizes - 1]
     node_s[0] = problem.draft_s + problem.terms.fixed_s + problem.terms.node_s
-    return problem.path_probs - price * (node_s + expert_s)
+    gains: NDArray[np.float64] = problem.path_probs - price * (node_s + expert_s)
+    return gains
 
 
 def marginal(

@@ -123,9 +123,9 @@ class WhatIf:
     def at(self, bandwidth_bytes_per_s: float, cache: str | Residency) -> Answer:
         """Return the answer for a bandwidth and for a cache spec, or for what is resident."""
         profile = replace(self.profile, h2d_bandwidth_bytes_per_s=bandwidth_bytes_per_s)
-        is_given = isinstance(cache, Residency)
-        residency = cache if is_given else self.scene.residency_in(self.make_cache(cache))
-        return self.answer(self.scene.with_costs(self.make_cost(profile), residency))
+        if isinstance(cache, str):
+            cache = self.scene.residency_in(self.make_cache(cache))
+        return self.answer(self.scene.with_costs(self.make_cost(profile), cache))
 
     def answer(self, cycle: Cycle) -> Answer:
         """Return the answer for the cycle with some costs and residency."""

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from specfit.cli.counters import HELP, CounterFile
-from specfit.cli.watch import Rows
+from specfit.cli.watch_observers import Rows
 from specfit.cli.watch_panel import ACCEPTED, Run, log_line, panel
 from specfit.core.backend import Request
 from specfit.core.cache import make_cache

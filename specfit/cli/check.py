@@ -20,6 +20,7 @@ T = TypeVar("T")
 HELP = "Check that a trace is whole or a plug-in keeps its rules; status 1 if not."
 
 app = typer.Typer(no_args_is_help=True, help=HELP)
+Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")]
 Spec = Annotated[str, typer.Argument(help="Name or FILE.py:Class, with :name=value,... after it.")]
 
 
@@ -29,7 +30,7 @@ def check() -> None:
 
 
 @app.command("policy")
-def check_policy(spec: Spec) -> None:
+def check_policy(spec: Spec, as_json: Json = False) -> None:
     """Hold a policy against every rule of its kind, the lossless text among them.
 
     Example: specfit check policy my.py:Mine
@@ -37,11 +38,11 @@ def check_policy(spec: Spec) -> None:
     from specfit.cli.specs import policy_from
     from specfit.testing.policy_contract import check_policy as rules_of
 
-    _report(spec, rules_of, lambda: policy_from(spec))
+    _report(spec, rules_of, lambda: policy_from(spec), as_json=as_json)
 
 
 @app.command("cost")
-def check_cost(spec: Spec) -> None:
+def check_cost(spec: Spec, as_json: Json = False) -> None:
     """Hold a cost model against every rule of its kind.
 
     Example: specfit check cost my.py:MyCost
@@ -50,11 +51,11 @@ def check_cost(spec: Spec) -> None:
     from specfit.testing.cost_contract import check_cost_model
     from specfit.testing.examples import example_profile
 
-    _report(spec, check_cost_model, lambda: cost_from(spec, example_profile()))
+    _report(spec, check_cost_model, lambda: cost_from(spec, example_profile()), as_json=as_json)
 
 
 @app.command("cache")
-def check_cache(spec: Spec) -> None:
+def check_cache(spec: Spec, as_json: Json = False) -> None:
     """Hold an expert cache rule against every rule of its kind.
 
     Example: specfit check cache my.py:MyRule
@@ -62,11 +63,11 @@ def check_cache(spec: Spec) -> None:
     from specfit.core.cache import caches
     from specfit.testing.cache_contract import check_cache as rules_of
 
-    _report(spec, rules_of, lambda: caches.make(spec))
+    _report(spec, rules_of, lambda: caches.make(spec), as_json=as_json)
 
 
 @app.command("predictor")
-def check_predictor(spec: Spec) -> None:
+def check_predictor(spec: Spec, as_json: Json = False) -> None:
     """Hold a predictor of experts against every rule of its kind; one that peeks is caught.
 
     Example: specfit check predictor my.py:MyPredictor
@@ -81,11 +82,11 @@ def check_predictor(spec: Spec) -> None:
     def make() -> CoveragePredictor:
         return predictor_from(spec, geometry)
 
-    _report(spec, lambda m: rules_of(m, geometry), make)
+    _report(spec, lambda m: rules_of(m, geometry), make, as_json=as_json)
 
 
 @app.command("acceptance")
-def check_acceptance(spec: Spec) -> None:
+def check_acceptance(spec: Spec, as_json: Json = False) -> None:
     """Hold an acceptance model against every rule of its kind.
 
     Example: specfit check acceptance my.py:MyModel
@@ -93,13 +94,13 @@ def check_acceptance(spec: Spec) -> None:
     from specfit.cli.input_specs import acceptance_from
     from specfit.testing.acceptance_contract import check_acceptance as rules_of
 
-    _report(spec, rules_of, lambda: acceptance_from(spec, 0.0))
+    _report(spec, rules_of, lambda: acceptance_from(spec, 0.0), as_json=as_json)
 
 
 @app.command("trace")
 def check_trace(
     trace: Annotated[Path, typer.Argument(help="Folder that `specfit record` wrote.")],
-    as_json: Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Read all of a trace and say what is damaged or missing, and what can still be read.
 
@@ -142,12 +143,24 @@ def _geometry_of(spec: str) -> ModelGeometry | None:
 
 
 def _report(
-    spec: str, rules_of: Callable[[Callable[[], T]], list[str]], make: Callable[[], T]
+    spec: str,
+    rules_of: Callable[[Callable[[], T]], list[str]],
+    make: Callable[[], T],
+    *,
+    as_json: bool,
 ) -> None:
     """Say which rules hold, or the first that does not; a spec of nothing is misuse."""
     make()
+    kept, broken = [], None
     try:
-        print_text(f"{spec} keeps {', '.join(rules_of(make))}.")
+        kept = rules_of(make)
     except ContractError as error:
-        print_text(f"{spec} breaks {error}")
-        raise typer.Exit(CHECK_FAILED) from None
+        broken = error
+    if as_json:
+        print_json([{"spec": spec, "keeps": kept, "breaks": broken and str(broken)}])
+    else:
+        print_text(
+            f"{spec} keeps {', '.join(kept)}." if broken is None else f"{spec} breaks {broken}"
+        )
+    if broken is not None:
+        raise typer.Exit(CHECK_FAILED)

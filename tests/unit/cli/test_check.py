@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,21 @@ def test_an_unknown_class_is_misuse(mine: str) -> None:
 
 def _flat(result: Result) -> str:
     return " ".join(result.stdout.split())
+
+
+def test_the_verdict_is_told_as_json_too(tmp_path):
+    kept = CliRunner().invoke(app, ["check", "policy", "eagle3", "--json"])
+    row = json.loads(kept.stdout)
+    assert (row["spec"], row["breaks"]) == ("eagle3", None)
+    assert "P1" in row["keeps"]
+    (tmp_path / "bad.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from specfit.core.policy import Policy\n"
+        "@dataclass\n"
+        "class Bad(Policy):\n"
+        "    def select(self, cycle):\n"
+        "        return None\n"
+    )
+    broken = CliRunner().invoke(app, ["check", "policy", f"{tmp_path}/bad.py:Bad", "--json"])
+    assert broken.exit_code == 1
+    assert json.loads(broken.stdout)["breaks"].startswith("P1")

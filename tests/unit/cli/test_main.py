@@ -15,8 +15,8 @@ from specfit.cli import doctor
 from specfit.cli.main import app
 from specfit.core.errors import InvalidInputError
 
-NO_ROWS = {"new"}
-"""Verbs that print no result: they write files."""
+NO_ROWS = {"new", "fit", "synth", "report"}
+"""Verbs whose result is files."""
 
 
 def verbs(command=None, path=()):

@@ -32,7 +32,7 @@ THIRD_PARTY = {
 """Third-party packages of each layer."""
 NOT_IN_CORE = {"time", "datetime", "random", "threading", "socket", "subprocess"}
 """The backend supplies the clock, the caller the generator."""
-MAY_READ_FILES = {"specfit.core.profile", "specfit.core.registry"}
+MAY_READ_FILES = {"specfit.core.cache.static", "specfit.core.profile", "specfit.core.registry"}
 EVERY_MODULE = sorted(modules())
 
 

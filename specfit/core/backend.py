@@ -92,6 +92,8 @@ class Verification:
         Seconds that the pass waited for copies.
     compute_s : float
         The other seconds of the pass.
+    num_prefetched, num_wasted : int
+        Experts that were copied ahead of the pass, and those of them that it did not need.
     """
 
     nodes: NDArray[np.intp]
@@ -104,6 +106,8 @@ class Verification:
     num_evictions: NDArray[np.int64]
     stall_s: float
     compute_s: float
+    num_prefetched: int = 0
+    num_wasted: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +187,12 @@ class Backend(ABC):
         """
         raise BackendError(
             f"{type(self).__name__} knows nothing of passes that have not run. Replay a trace."
+        )
+
+    def prefetch(self, wanted: NDArray[np.float32]) -> None:
+        """Copy experts ahead of the next pass: how much each is wanted, float32[L, E]; 0 not."""
+        raise BackendError(
+            f"{type(self).__name__} does not prefetch. Leave the prefetcher out, or replay a trace."
         )
 
     def close(self) -> None:  # noqa: B027 - optional hook

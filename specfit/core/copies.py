@@ -10,7 +10,49 @@ from numpy.typing import NDArray
 
 from specfit.core.errors import InvalidInputError, did_you_mean
 
-Overlap = Literal["none", "layer", "pass"]
+Overlap = Literal["none", "layer", "resident", "pass"]
+"""How a pass combines compute and copies; `pass_seconds` says what each one means."""
+
+
+def pass_seconds(
+    overlap: Overlap,
+    tau_s: float,
+    expert_s: NDArray[np.float64],
+    copy_s: NDArray[np.float64],
+    *,
+    ahead_s: float = 0.0,
+    lead_s: float = 0.0,
+) -> float:
+    """Return the seconds of a pass: the one formula of cost models and of the simulator's clock.
+
+    With c the compute of each layer's experts, x the copies that the layer waits for, a those that
+    were asked for ahead of the pass and b the head start that they had::
+
+        none      tau + sum(c) + sum(x) + a
+        layer     sum(max(tau / L + c, x)) + a
+        resident  tau + sum(max(c, x)) + a
+        pass      max(tau + sum(c), a - b) + sum(x)
+
+    Parameters
+    ----------
+    overlap : {"none", "layer", "resident", "pass"}
+        Nothing is hidden; a layer's copies run beside all of its compute; beside its experts only,
+        residents first, each expert as it arrives; copies made ahead run beside the whole pass.
+    tau_s : float
+        Compute of the pass without its experts.
+    expert_s, copy_s : float64[L]
+        Compute of each layer's experts, and the link's time for those that it waits for.
+    ahead_s, lead_s : float
+        The link's time for copies asked for before the pass, and how long before it they began.
+    """
+    if overlap == "layer":
+        return float(np.maximum(tau_s / len(copy_s) + expert_s, copy_s).sum()) + ahead_s
+    if overlap == "resident":
+        return tau_s + float(np.maximum(expert_s, copy_s).sum()) + ahead_s
+    compute_s = tau_s + float(expert_s.sum())
+    if overlap == "pass":
+        return max(compute_s, ahead_s - lead_s) + float(copy_s.sum())
+    return compute_s + float(copy_s.sum()) + ahead_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +70,8 @@ class CopyTerms:
     layer_s : float64[L, H+1]
         Seconds of 0 to H copies in each layer, ``H >= 1``; non-decreasing, 0 or more. A free
         allowance is a row that starts with zeros.
-    overlap : {"none", "layer", "pass"}
-        Copies and compute follow one another; run side by side within each layer, which takes the
-        longer of the two; or run side by side over the whole pass.
+    overlap : {"none", "layer", "resident", "pass"}
+        What compute hides; see `pass_seconds`. For "pass" all copies count as made ahead.
 
     Raises
     ------
@@ -81,12 +122,10 @@ class CopyTerms:
     ) -> float:
         """Return the seconds of a pass: `tau_s` and `expert_s`, float64[L], are its compute."""
         copy_s = self.layer_seconds(activation)
-        compute_s = tau_s / len(copy_s) + expert_s
-        if self.overlap == "layer":
-            return float(np.maximum(compute_s, copy_s).sum())
         if self.overlap == "pass":
-            return max(float(compute_s.sum()), float(copy_s.sum()))
-        return float(compute_s.sum() + copy_s.sum())
+            ahead_s, copy_s = float(copy_s.sum()), np.zeros_like(copy_s)
+            return pass_seconds("pass", tau_s, expert_s, copy_s, ahead_s=ahead_s)
+        return pass_seconds(self.overlap, tau_s, expert_s, copy_s)
 
 
 def _refuse(name: str, array: NDArray[np.float64], wrong: NDArray[np.bool_], rule: str) -> None:

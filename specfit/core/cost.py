@@ -190,7 +190,7 @@ costs: Registry[CostModel] = Registry("cost model", "specfit.costs")
 @costs.register("profile")
 @dataclass(frozen=True)
 class ProfileCost(CostModel):
-    """The cost of a cycle from a hardware profile: affine compute, one copy a missing expert.
+    """The cost of a cycle from a hardware profile, as the simulator charges it.
 
     Parameters
     ----------
@@ -209,19 +209,25 @@ class ProfileCost(CostModel):
     def terms(self, residency: Residency, context_len: int) -> CostTerms:
         """See `CostModel.terms`. The context length does not enter this model."""
         draft_s, tau_s = self._tables
-        copy_s = np.where(residency.mask, 0.0, self.profile.copy_s)
-        weight_s = copy_s + self.profile.resident_expert_s
-        return CostTerms(draft_s, tau_s, weight_s)
+        profile = self.profile
+        copy_s = np.where(residency.mask, 0.0, profile.copy_s)
+        if residency.in_host is not None:
+            copy_s = copy_s + np.where(residency.mask | residency.in_host, 0.0, profile.ssd_s)
+        if profile.overlap == "none":
+            return CostTerms(draft_s, tau_s, copy_s + profile.resident_expert_s)
+        weight_s = np.full(copy_s.shape, profile.resident_expert_s)
+        unit_s = profile.copy_s or 1.0
+        layer_s = np.tile([0.0, unit_s], (len(copy_s), 1))
+        return CostTerms(
+            draft_s, tau_s, weight_s, CopyTerms(copy_s / unit_s, layer_s, profile.overlap)
+        )
 
     @cached_property
     def _tables(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         profile = self.profile
         levels = np.arange(self.max_depth + 1, dtype=np.float64)
         draft_s = np.where(levels > 0, profile.first_level_s + (levels - 1) * profile.level_s, 0.0)
-        nodes = np.arange(self.max_nodes + 1, dtype=np.float64)
-        tau_s = profile.verify_fixed_s + nodes * profile.verify_node_s
-        tau_s[0] = 0.0
-        return draft_s, tau_s
+        return draft_s, profile.tau_table_s(self.max_nodes)
 
 
 def _check_table(name: str, table: NDArray[np.float64]) -> None:

@@ -20,6 +20,7 @@ from specfit.core.experts import ExpertProbs
 from specfit.core.history import RoutingHistory
 from specfit.core.policy import Cycle, Outcome, Policy
 from specfit.core.predictor import AcceptanceModel, CoveragePredictor
+from specfit.core.prefetch import Prefetcher, PrefetchView
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan, DraftTree
 
@@ -125,6 +126,8 @@ class DecodeLoop:
         Told of every cycle, outside its timings.
     policy_key : int
         Key of the generator that policies may draw from.
+    prefetcher : Prefetcher, optional
+        Chooses experts to copy ahead of each pass; without one nothing is.
     """
 
     backend: Backend
@@ -134,6 +137,7 @@ class DecodeLoop:
     acceptance: AcceptanceModel
     observers: Sequence[Observer] = field(default=())
     policy_key: int = 0
+    prefetcher: Prefetcher | None = None
 
     def __post_init__(self) -> None:
         if self.policy.is_reference and not self.backend.can_foresee:
@@ -195,10 +199,12 @@ class DecodeLoop:
         clock = self.backend.clock
         started = clock()
         remaining = request.max_new_tokens - len(tokens)
+        self._prefetch(history)
         cycle = self._new_cycle(tokens, len(request.prompt), remaining, cycle_index, history, rng)
         cycle, draft_s = self._draft(cycle)
         selection = self.policy.select(cycle)
         _check_selection(selection, cycle)
+        self._prefetch(history, cycle, selection)
         selected = clock()
         verification = self.backend.verify(cycle.tree, selection)
         accepted, emitted = walk(cycle.tree, verification)
@@ -221,6 +227,19 @@ class DecodeLoop:
         )
         reason = reason_to_stop(request, committed[-1], len(tokens) + len(committed))
         return CycleRecord(outcome, timings, reason)
+
+    def _prefetch(
+        self,
+        history: RoutingHistory,
+        cycle: Cycle | None = None,
+        selection: Selection | None = None,
+    ) -> None:
+        """Copy ahead what the prefetcher wants, if this is when it is asked."""
+        if self.prefetcher is not None and self.prefetcher.before_drafting == (cycle is None):
+            view = PrefetchView(self.backend.geometry, history, cycle, selection)
+            wanted = self.prefetcher.wanted(view)
+            if wanted.any():
+                self.backend.prefetch(wanted)
 
     def _new_cycle(
         self,

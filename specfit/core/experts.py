@@ -44,12 +44,17 @@ class Residency:
     ----------
     mask : bool[L, E]
         Whether each expert is resident.
+    in_host : bool[L, E], optional
+        Whether each expert is in host memory, where some are on disk; without it all are.
     """
 
     mask: NDArray[np.bool_]
+    in_host: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         self.mask.setflags(write=False)
+        if self.in_host is not None:
+            self.in_host.setflags(write=False)
 
     @classmethod
     def everything(cls, geometry: ModelGeometry) -> Residency:

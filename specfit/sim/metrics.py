@@ -78,8 +78,10 @@ class Metrics:
         Drafted levels.
     num_hits, num_misses, num_evictions : int
         Activated experts that were resident, that were copied, and experts that left.
-    h2d_bytes : int
-        Bytes copied.
+    num_prefetched, num_wasted : int
+        Experts copied ahead of their pass, and those of them that it did not need.
+    h2d_bytes, wasted_bytes : int
+        Bytes copied, those of misses and those ahead, and bytes copied for nothing.
     draft_s, select_s, stall_s, compute_s, commit_s : float
         Seconds by part; decode only.
     num_4grams, num_distinct_4grams : int
@@ -97,7 +99,10 @@ class Metrics:
     num_hits: int
     num_misses: int
     num_evictions: int
+    num_prefetched: int
+    num_wasted: int
     h2d_bytes: int
+    wasted_bytes: int
     draft_s: float
     select_s: float
     stall_s: float
@@ -139,8 +144,8 @@ class Metrics:
 
     @property
     def copied_per_token(self) -> float:
-        """Experts copied a committed token."""
-        return _ratio(self.num_misses, self.num_committed)
+        """Experts copied a committed token, prefetched ones included."""
+        return _ratio(self.num_misses + self.num_prefetched, self.num_committed)
 
     @property
     def bytes_per_token(self) -> float:
@@ -206,6 +211,8 @@ def measure(results: Sequence[DecodeResult], expert_bytes: int) -> Metrics:
     cycles = [cycle for result in results for cycle in result.cycles]
     verifications = [cycle.outcome.verification for cycle in cycles]
     num_misses = sum(int(v.num_misses.sum()) for v in verifications)
+    num_prefetched = sum(v.num_prefetched for v in verifications)
+    num_wasted = sum(v.num_wasted for v in verifications)
     counts = [_count_4grams(result.tokens) for result in results]
     return Metrics(
         num_prompts=len(results),
@@ -217,7 +224,10 @@ def measure(results: Sequence[DecodeResult], expert_bytes: int) -> Metrics:
         num_hits=sum(int(v.num_hits.sum()) for v in verifications),
         num_misses=num_misses,
         num_evictions=sum(int(v.num_evictions.sum()) for v in verifications),
-        h2d_bytes=num_misses * expert_bytes,
+        num_prefetched=num_prefetched,
+        num_wasted=num_wasted,
+        h2d_bytes=(num_misses + num_prefetched) * expert_bytes,
+        wasted_bytes=num_wasted * expert_bytes,
         draft_s=sum(cycle.timings.draft_s for cycle in cycles),
         select_s=sum(cycle.timings.select_s for cycle in cycles),
         stall_s=sum(cycle.timings.stall_s for cycle in cycles),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,17 @@ from specfit.core.backend import Backend, Foresight, Prefill, Request, Verificat
 from specfit.core.cache.base import ExpertCache
 from specfit.core.cost import CostModel
 from specfit.core.decode import DecodeLoop, DecodeResult, Observer
-from specfit.core.errors import BackendError, TraceCoverageError
+from specfit.core.errors import BackendError, InvalidInputError, TraceCoverageError
 from specfit.core.experts import Residency
+from specfit.core.pass_time import NOTHING_AHEAD, CopiesAhead, pass_time
 from specfit.core.policy import Policy
 from specfit.core.predictor import AcceptanceModel, CoveragePredictor
+from specfit.core.prefetch import Prefetcher
 from specfit.core.profile import HardwareProfile
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftLevel, DraftPlan, DraftTree
 from specfit.sim.drawn import EMPTY_LEVEL, DrawnTree, drawn_by_plan, drawn_in_run, only_root
-from specfit.sim.expert_pass import run_pass, run_prefill
+from specfit.sim.expert_pass import needed_by, read_from_disk, run_pass, run_prefill
 from specfit.sim.trace.reader import RecordedPrompt, RowFinder, TraceReader
 from specfit.sim.trace.rows import Answers, PositionRow, Row
 
@@ -61,6 +63,14 @@ class ReplayBackend(Backend):
         Allocated for the trace's geometry.
     profile : HardwareProfile
         Where the simulated seconds come from.
+    host : ExpertCache, optional
+        Which experts are in host memory, where it does not hold all; the rest is on disk. It hears
+        of what is copied to the device only, and starts empty for each prompt.
+
+    Raises
+    ------
+    InvalidInputError
+        A host tier is given, but the profile has no disk, or the cache is a global pool.
 
     Attributes
     ----------
@@ -70,8 +80,25 @@ class ReplayBackend(Backend):
 
     can_foresee = True
 
-    def __init__(self, trace: TraceReader, cache: ExpertCache, profile: HardwareProfile) -> None:
+    def __init__(
+        self,
+        trace: TraceReader,
+        cache: ExpertCache,
+        profile: HardwareProfile,
+        host: ExpertCache | None = None,
+    ) -> None:
+        if host is not None and cache.simulator_only:
+            raise InvalidInputError(
+                f"a host tier must have a cache with slots of its own in each layer before it; "
+                f"{type(cache).__name__} has not. Give lru."
+            )
+        if host is not None and not profile.ssd_s:
+            raise InvalidInputError(
+                f"a host tier needs a disk behind it; the profile '{profile.name}' has none. Set "
+                f"its ssd_bandwidth_bytes_per_s."
+            )
         self.trace = trace
+        self.host = host
         self.cache = cache
         self.profile = profile
         self.geometry = trace.metadata.geometry
@@ -83,6 +110,9 @@ class ReplayBackend(Backend):
         self._row: Row | None = None
         self._position = 0  # of the root in the whole text
         self._drawn: DrawnTree | None = None
+        self._ahead = NOTHING_AHEAD
+        self._ahead_since_s = 0.0
+        self._is_ahead: NDArray[np.bool_] | None = None  # [L, E], copied for the pass that comes
 
     def requests(self) -> Iterator[Request]:
         """Yield the trace's requests in order; run each before taking the next."""
@@ -99,7 +129,8 @@ class ReplayBackend(Backend):
             The trace holds no such request.
         """
         prompt = self._find(request)
-        run_prefill(self.cache, prompt.row.routing, prompt.row.chunks)
+        run_prefill(self.cache, prompt.row.routing, prompt.row.chunks, self.host)
+        self._ahead, self._is_ahead = NOTHING_AHEAD, None
         self._prompt = prompt
         self._groups = prompt.cursor()
         self._group = self._row = None
@@ -109,7 +140,38 @@ class ReplayBackend(Backend):
 
     def residency(self) -> Residency:
         """See `Backend.residency`."""
-        return self.cache.residency()
+        residency = self.cache.residency()
+        if self.host is None:
+            return residency
+        return Residency(residency.mask, self.host.residency().mask)
+
+    def prefetch(self, wanted: NDArray[np.float32]) -> None:
+        """See `Backend.prefetch`. What is fetched is resident at once; its time goes by later."""
+        if self._is_ahead is None:
+            self._is_ahead = np.zeros(wanted.shape, bool)
+            self._ahead_since_s = self._now_s
+        num_copies = num_reads = 0
+        for layer in np.flatnonzero(wanted.any(axis=1)).tolist():
+            is_missing = self.cache.slot_of(layer) < 0  # of equally wanted ones residents stay
+            order = np.lexsort((is_missing, -wanted[layer]))
+            loads = self.cache.prefetch(layer, order[: np.count_nonzero(wanted[layer])]).loads
+            self._is_ahead[layer, loads] = True
+            num_copies += len(loads)
+            if self.host is not None:
+                num_reads += read_from_disk(self.host, layer, loads)
+        self._ahead = CopiesAhead(
+            self._ahead.num_copies + num_copies, self._ahead.num_reads + num_reads
+        )
+
+    def routing_of(self, selection: Selection) -> NDArray[np.int16]:
+        """Return the experts that the target was recorded to use at selected nodes: an oracle.
+
+        Raises
+        ------
+        TraceCoverageError
+            The target's answer for a selected node was not recorded.
+        """
+        return self._answers(selection).routing
 
     def draft_level(self, plan: DraftPlan, tree: DraftTree) -> DraftLevel:
         """See `Backend.draft_level`.
@@ -143,19 +205,8 @@ class ReplayBackend(Backend):
         TraceCoverageError
             The target's answer for a selected node was not recorded.
         """
-        row = self._current_row()
-        drawn = only_root(tree) if len(tree) == 1 else self._drawn
-        assert drawn is not None and len(tree) <= len(drawn.tree), "the tree was drafted here"
-        nodes = selection.nodes
-        rows = drawn.answer_rows[nodes]
-        if (rows < 0).any():
-            node = int(nodes[int(np.argmax(rows < 0))])
-            raise TraceCoverageError(
-                f"the trace has no target response for node {node} {self._place()}: the recorded "
-                f"run did not verify it. Record a position-complete trace to compare this policy."
-            )
-        answers = row.answers.take(rows)
-        if isinstance(row, PositionRow):
+        nodes, answers = selection.nodes, self._answers(selection)
+        if isinstance(self._current_row(), PositionRow):
             answers = self._follow_text(tree, nodes, answers)
         return self._charge(nodes, answers)
 
@@ -310,14 +361,26 @@ class ReplayBackend(Backend):
                 break
         return answers
 
+    def _answers(self, selection: Selection) -> Answers:
+        """Return the recorded answers at the selected nodes."""
+        row, tree = self._current_row(), selection.tree
+        drawn = only_root(tree) if len(tree) == 1 else self._drawn
+        assert drawn is not None and len(tree) <= len(drawn.tree), "the tree was drafted here"
+        nodes = selection.nodes
+        rows = drawn.answer_rows[nodes]
+        if (rows < 0).any():
+            node = int(nodes[int(np.argmax(rows < 0))])
+            raise TraceCoverageError(
+                f"the trace has no target response for node {node} {self._place()}: the recorded "
+                f"run did not verify it. Record a position-complete trace to compare this policy."
+            )
+        return row.answers.take(rows)
+
     def _charge(self, nodes: NDArray[np.intp], answers: Answers) -> Verification:
-        counts = run_pass(self.cache, answers.routing)
-        profile = self.profile
-        stall_s = int(counts.num_misses.sum()) * profile.copy_s
-        compute_s = (
-            profile.verify_fixed_s
-            + profile.verify_node_s * len(nodes)
-            + profile.resident_expert_s * int((counts.num_hits + counts.num_misses).sum())
+        ahead, num_wasted = self._take_ahead(answers.routing)
+        counts = run_pass(self.cache, answers.routing, self.host)
+        stall_s, compute_s = pass_time(
+            self.profile, len(nodes), counts.num_hits, counts.num_misses, counts.num_reads, ahead
         )
         self._now_s += stall_s + compute_s
         return Verification(
@@ -331,7 +394,18 @@ class ReplayBackend(Backend):
             num_evictions=counts.num_evictions,
             stall_s=stall_s,
             compute_s=compute_s,
+            num_prefetched=ahead.num_copies,
+            num_wasted=num_wasted,
         )
+
+    def _take_ahead(self, routing: NDArray[np.int16]) -> tuple[CopiesAhead, int]:
+        """Return the copies made ahead of this pass, and how many it does not need; forget them."""
+        if self._is_ahead is None:
+            return NOTHING_AHEAD, 0
+        ahead = replace(self._ahead, lead_s=self._now_s - self._ahead_since_s)
+        num_wasted = int((self._is_ahead & ~needed_by(routing, self.geometry)).sum())
+        self._ahead, self._is_ahead = NOTHING_AHEAD, None
+        return ahead, num_wasted
 
     def _place(self) -> str:
         return f"at position {self._position} of prompt {self._current_prompt().index}"
@@ -339,6 +413,14 @@ class ReplayBackend(Backend):
 
 class TraceReference(CoveragePredictor):
     """A predictor that looks at the trace it is replayed from: a reference, never for live use."""
+
+    @abstractmethod
+    def connect(self, backend: ReplayBackend) -> None:
+        """Look at the trace behind this backend from now on."""
+
+
+class TracePrefetcher(Prefetcher):
+    """A prefetcher that looks at the trace it is replayed from: a reference, never for live use."""
 
     @abstractmethod
     def connect(self, backend: ReplayBackend) -> None:
@@ -358,6 +440,8 @@ def replay(
     observers: Sequence[Observer] = (),
     max_prompts: int | None = None,
     near_ties: list[NearTie] | None = None,
+    prefetcher: Prefetcher | None = None,
+    host: ExpertCache | None = None,
 ) -> Iterator[DecodeResult]:
     """Yield what a policy would have done on each prompt of a trace, in simulated seconds.
 
@@ -369,13 +453,32 @@ def replay(
         Stop after so many prompts.
     near_ties : list of NearTie, optional
         Gets the near ties that are met.
+    prefetcher : Prefetcher, optional
+        Chooses experts to copy ahead of each pass.
+    host : ExpertCache, optional
+        Which experts are in host memory; see `ReplayBackend`.
+
+    Raises
+    ------
+    InvalidInputError
+        The profile hides what is copied ahead, and there is no prefetcher; or a host tier is given
+        without a disk.
     """
-    backend = ReplayBackend(trace, cache, profile)
+    if profile.overlap == "pass" and prefetcher is None:
+        raise InvalidInputError(
+            "overlap 'pass' hides what is prefetched, and nothing is. Give a prefetcher, or "
+            "overlap none, layer or resident."
+        )
+    backend = ReplayBackend(trace, cache, profile, host)
     if near_ties is not None:
         backend.near_ties = near_ties
     if isinstance(predictor, TraceReference):
         predictor.connect(backend)
-    loop = DecodeLoop(backend, policy, cost, predictor, acceptance, observers, policy_key)
+    if isinstance(prefetcher, TracePrefetcher):
+        prefetcher.connect(backend)
+    loop = DecodeLoop(
+        backend, policy, cost, predictor, acceptance, observers, policy_key, prefetcher
+    )
     for number, request in enumerate(backend.requests()):
         if max_prompts is not None and number >= max_prompts:
             return

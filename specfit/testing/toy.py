@@ -18,6 +18,7 @@ from specfit.core.cache.base import ExpertCache, make_cache
 from specfit.core.errors import BackendError
 from specfit.core.experts import ModelGeometry, Residency
 from specfit.core.noise import Sampling, gumbel_noise, processed_logits
+from specfit.core.pass_time import pass_time
 from specfit.core.profile import HardwareProfile
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftLevel, DraftPlan, DraftTree, frontier
@@ -249,13 +250,7 @@ class ToyBackend(Backend):
     def _run_pass(self, routing: NDArray[np.int16]) -> tuple[NDArray[np.int64], float, float]:
         """Bring in the experts of a pass and let its time go by; return counts, stall, compute."""
         counts = self.cache.run_pass(routing)
-        num_hits, num_misses, _ = counts.sum(axis=1).tolist()
-        stall_s = num_misses * self.profile.copy_s
-        compute_s = (
-            self.profile.verify_fixed_s
-            + self.profile.verify_node_s * len(routing)
-            + self.profile.resident_expert_s * (num_hits + num_misses)
-        )
+        stall_s, compute_s = pass_time(self.profile, len(routing), counts[0], counts[1])
         self._now_s += stall_s + compute_s
         return counts, stall_s, compute_s
 

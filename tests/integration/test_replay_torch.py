@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="the live backend needs torch")
 
 from specfit.backends import BUNDLED, load
 from specfit.core.backend import Request
-from specfit.core.cache import make_cache
+from specfit.core.cache import caches, make_cache
 from specfit.core.cost import ProfileCost
 from specfit.core.decode import DecodeLoop, DecodeResult
 from specfit.core.noise import Sampling
@@ -106,6 +106,18 @@ def differences(ours: Sequence[DecodeResult], theirs: Sequence[DecodeResult]) ->
                 if not np.array_equal(p, q)
             ]
     return found
+
+
+@pytest.mark.parametrize("name", [n for n in caches.names() if not caches.get(n).simulator_only])
+def test_a_run_replays_exactly_with_every_shipped_cache(
+    tiny: TorchBackend, tmp_path: Path, name: str
+) -> None:
+    cache_spec = f"{name}:25%"
+    tiny.set_cache(cache_spec)
+    live = record(tiny, tmp_path / "run", POLICIES[1], Sampling(), 16)
+    strip_decisions(tmp_path / "run", tmp_path / "bare")
+    again, _ = replayed(tmp_path / "bare", POLICIES[1], cache_spec, Sampling())
+    assert differences(live, again) == []
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ class ExpertCache(ABC):
     simulator_only: ClassVar[bool] = False
     """Whether only a replay can use it: its slots are not those of one layer."""
 
+    geometry: ModelGeometry
     num_layers: int
     num_experts: int
     capacity: int
@@ -98,6 +99,7 @@ class ExpertCache(ABC):
                 needed=geometry.experts_per_token,
                 capacity=capacity,
             )
+        self.geometry = geometry
         self.num_layers = geometry.num_layers
         self.num_experts = geometry.num_experts
         self.capacity = min(capacity, geometry.num_experts)

@@ -10,7 +10,8 @@ and copies ``copies[l]``, the sum of ``units[c] * a(c)``, in ``h_l(copies[l])`` 
 
 A `Minorant` holds, for each layer, ``compute_part * compute[l] + start + slope * copies[l]``, which
 is nowhere above the layer's seconds as long as ``copies[l]`` keeps to its range. For overlap PASS
-the layers' sum is what is bounded, and one `compute_part` serves all.
+the layers' sum is what is bounded, and one `compute_part` serves all. For RESIDENT `tau_s` is no
+part of what is bounded.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from specfit.core._jit import kernel
 from specfit.core.search._rows import Rows, load_of
 
-NONE, LAYER, PASS = 0, 1, 2
+NONE, LAYER, PASS, RESIDENT = 0, 1, 2, 3
 
 
 class Terms(NamedTuple):
@@ -69,16 +70,19 @@ def total_seconds(terms: Terms, num_nodes: int, compute: Any, copies: Any) -> fl
     """Return T for given layer loads and number of nodes."""
     tau_s = terms.tau_s[num_nodes]
     num_layers = compute.size
-    sequential, longer, compute_sum, copy_sum = 0.0, 0.0, 0.0, 0.0
+    sequential, longer, beside, compute_sum, copy_sum = 0.0, 0.0, 0.0, 0.0, 0.0
     for layer in range(num_layers):
         copy_s = table_at(terms.layer_s[layer], copies[layer])
         compute_s = tau_s / num_layers + compute[layer]
         sequential += compute[layer] + copy_s
         longer += max(compute_s, copy_s)
+        beside += max(compute[layer], copy_s)
         compute_sum += compute[layer]
         copy_sum += copy_s
     if terms.overlap == LAYER:
         return float(terms.draft_s + longer)
+    if terms.overlap == RESIDENT:
+        return float(terms.draft_s + (tau_s + beside))
     if terms.overlap == PASS:
         return float(terms.draft_s + max(tau_s + compute_sum, copy_sum))
     return float(terms.draft_s + (tau_s + sequential))
@@ -129,8 +133,9 @@ def move_minorant(
             terms.layer_s[layer], fewest[layer], most[layer], copies[layer]
         )
         compute_part, copy_part = 1.0, 1.0
-        if terms.overlap == LAYER:
-            compute_part = 1.0 * (tau_part + compute[layer] >= start + slope * copies[layer])
+        if terms.overlap == LAYER or terms.overlap == RESIDENT:
+            beside = compute[layer] + (tau_part if terms.overlap == LAYER else 0.0)
+            compute_part = 1.0 * (beside >= start + slope * copies[layer])
             copy_part = 1.0 - compute_part
         elif terms.overlap == PASS:
             compute_part = 1.0 * (compute_sum >= copy_sum)

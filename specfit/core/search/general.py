@@ -8,7 +8,12 @@ from numpy.typing import NDArray
 from specfit.core.search import _branch, _terms
 from specfit.core.search.problem import Price, SearchProblem, SearchResult
 
-_OVERLAPS = {"none": _terms.NONE, "layer": _terms.LAYER, "pass": _terms.PASS}
+_OVERLAPS = {
+    "none": _terms.NONE,
+    "layer": _terms.LAYER,
+    "pass": _terms.PASS,
+    "resident": _terms.RESIDENT,
+}
 
 
 def search_general(problem: SearchProblem, price: Price, max_expansions: int) -> SearchResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -199,17 +199,20 @@ def _check_keys(table: Mapping[str, Any], known: list[str], path: Path) -> None:
 def _build(cls: type[Any], value: object) -> Any:
     """Return the dataclass that a JSON object describes; its fields are numbers and texts."""
     table = _mapping(value, f"{cls.__name__} must be an object")
-    names = {f.name: str(f.type) for f in fields(cls)}
-    if set(table) != set(names):
+    kinds = {f.name: str(f.type) for f in fields(cls)}
+    required = {f.name for f in fields(cls) if f.default is MISSING}
+    if not required <= set(table) <= set(kinds):
         raise TraceFormatError(
-            f"{cls.__name__} has the keys {', '.join(names)}; "
+            f"{cls.__name__} has the keys {', '.join(kinds)}; "
             f"got {', '.join(map(str, table))[:200]}."
         )
-    for name, kind in names.items():
-        allowed = {"int": (int,), "float": (int, float), "str": (str,)}[kind]
-        if type(table[name]) not in allowed:
+    for name, value in table.items():
+        kind = kinds[name]
+        if kind.startswith("tuple") and isinstance(value, list):
+            table[name] = tuple(value)
+        elif type(value) not in {"int": (int,), "float": (int, float)}.get(kind, (str,)):
             raise TraceFormatError(
-                f"{cls.__name__}.{name} must be {kind}; got {str(table[name])[:80]!r}."
+                f"{cls.__name__}.{name} must be {kind}; got {str(value)[:80]!r}."
             )
     return cls(**table)
 

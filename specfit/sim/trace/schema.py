@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from specfit.core.experts import ModelGeometry
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Version that this package writes. It reads every version up to this one."""
 
 KINDS = ("run", "positions")

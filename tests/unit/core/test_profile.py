@@ -19,6 +19,12 @@ def test_a_profile_survives_its_file(tmp_path: Path) -> None:
     assert HardwareProfile.read(tmp_path / "profile.toml") == profile
 
 
+def test_what_a_profile_may_leave_out_survives_too(tmp_path: Path) -> None:
+    profile = replace(example_profile(), verify_table_s=(0.1, 0.25), overlap="resident")
+    profile.write(tmp_path / "profile.toml")
+    assert HardwareProfile.read(tmp_path / "profile.toml") == profile
+
+
 def test_a_copy_takes_latency_and_bytes() -> None:
     profile = replace(example_profile(), copy_latency_s=1e-5, expert_bytes=2_000_000)
     assert profile.copy_s == pytest.approx(1e-5 + 2e-3)
@@ -33,6 +39,10 @@ def test_a_copy_takes_latency_and_bytes() -> None:
         ({"level_s": "fast"}, r"level_s must be float; got 'fast'"),
         ({"name": 3}, r"name must be text; got 3"),
         ({"expert_bytes": 1.5}, r"expert_bytes must be int; got 1.5"),
+        ({"overlap": "pas"}, r"overlap must be one of .* Did you mean 'pass'"),
+        ({"verify_table_s": (2.0, 1.0)}, r"must not decrease"),
+        ({"verify_table_s": (1.0, "x")}, r"verify_table_s\[1\] must be float; got 'x'"),
+        ({"verify_table_s": 3.0}, r"must be a list of seconds; got 3.0"),
         ({"h2d_bandwidth_bytes_per_s": 25}, r"25 B/s. .* did you mean 25e9\?"),
     ],
 )

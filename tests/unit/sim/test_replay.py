@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from specfit.core.backend import Request
-from specfit.core.cache import make_cache
+from specfit.core.cache import caches, make_cache
 from specfit.core.decode import DecodeLoop, DecodeResult
 from specfit.core.errors import BackendError, TraceCoverageError
 from specfit.core.selection import Selection
@@ -68,6 +68,16 @@ def test_a_position_complete_trace_replays_policies_that_did_not_record_it(
     assert_same_decisions(
         live(spec, cache_spec), replayed(positions_trace, policies.make(spec), cache_spec)
     )
+
+
+@pytest.mark.parametrize("name", sorted(caches.names()))
+def test_a_run_replays_with_every_shipped_cache(tmp_path: Path, name: str) -> None:
+    """Each with a size at which it evicts, and one at which passes go in waves."""
+    for size in ("50%", "2"):
+        spec = f"{name}:{size}"
+        results = write_run(tmp_path / f"run-{size}", cache_spec=spec)
+        strip_decisions(tmp_path / f"run-{size}", tmp_path / f"bare-{size}")
+        assert_same_decisions(results, replayed(tmp_path / f"bare-{size}", POLICY, spec))
 
 
 def test_swapping_two_recorded_answers_changes_the_replay(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_the_backend_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 2}, "newer than 1"),
+        ({"format_version": 3}, "newer than 2"),
         ({"format_version": 0}, "1 or more"),
         ({"format_version": True}, "1 or more"),
         ({"format_version": "1"}, "1 or more"),

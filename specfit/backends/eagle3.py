@@ -56,6 +56,12 @@ class Eagle3Head:
         self._gate_up = _columns(*(tensors[f"{mlp}{x}_proj.weight"] for x in ("gate", "up")))
         self._down = _columns(tensors[f"{mlp}down_proj.weight"])
         self._lm_head = _columns(tensors["lm_head.weight"])
+        self._biases = {
+            "qkv": _bias(tensors, *(f"{attention}{x}_proj" for x in "qkv")),
+            "out": _bias(tensors, f"{attention}o_proj"),
+            "gate_up": _bias(tensors, f"{mlp}gate_proj", f"{mlp}up_proj"),
+            "down": _bias(tensors, f"{mlp}down_proj"),
+        }
         self._num_kv_heads = len(tensors[f"{attention}k_proj.weight"]) // checkpoint.head_dim
         self.num_rows = 0
         self._allocate(INITIAL_ROWS)
@@ -63,6 +69,11 @@ class Eagle3Head:
     def project(self, features: Tensor) -> Tensor:
         """Return hidden states [P, D] for target features [P, F]."""
         features = features.float()
+        if "fc_norm.0.weight" in self._norms:
+            parts = features.chunk(len(self.checkpoint.aux_layer_ids), dim=-1)
+            features = torch.cat(
+                [self._norm(part, f"fc_norm.{i}.weight") for i, part in enumerate(parts)], dim=-1
+            )
         if "input_norm.weight" in self._norms:
             features = self._norm(features, "input_norm.weight")
         return features @ self._fc
@@ -89,12 +100,17 @@ class Eagle3Head:
         inputs = torch.cat([embedded, normed], dim=-1)
         hidden = residual + self._attend(inputs, first, mask)
         inner = self._norm(hidden, "layer.post_attention_layernorm.weight")
-        gate, up = (inner @ self._gate_up).chunk(2, dim=-1)
-        return hidden + (F.silu(gate) * up) @ self._down
+        gate, up = (inner @ self._gate_up + self._biases["gate_up"]).chunk(2, dim=-1)
+        return hidden + (F.silu(gate) * up) @ self._down + self._biases["down"]
+
+    def feedback(self, hidden: Tensor) -> Tensor:
+        """Return what the head is fed with after it gave these hidden states [P, D]."""
+        return self._norm(hidden, "norm.weight") if self.checkpoint.feeds_normed else hidden
 
     def best(self, hidden: Tensor, top_k: int) -> Best:
         """Return the `top_k` most probable next tokens after each hidden state [P, D]."""
-        logits = self._norm(hidden, "norm.weight") @ self._lm_head
+        normed = self._norm(hidden, "norm.weight") if self.checkpoint.norms_output else hidden
+        logits = normed @ self._lm_head * self.checkpoint.logit_scale
         log_probs = F.log_softmax(logits, dim=-1)  # [P, Vd]
         best = log_probs.topk(min(top_k, log_probs.shape[-1]), dim=-1)
         return Best(
@@ -113,7 +129,11 @@ class Eagle3Head:
     def _attend(self, inputs: Tensor, first: int, mask: Tensor | None) -> Tensor:
         count, num_heads = len(inputs), self.checkpoint.num_heads
         split = num_heads + self._num_kv_heads
-        heads = (inputs @ self._qkv).view(count, -1, self.checkpoint.head_dim).transpose(0, 1)
+        heads = (
+            (inputs @ self._qkv + self._biases["qkv"])
+            .view(count, -1, self.checkpoint.head_dim)
+            .transpose(0, 1)
+        )
         rotated = self._norm_heads(heads[:split])  # queries, then keys
         before, last = self.num_rows, self.num_rows + count
         self._reserve(last)
@@ -131,7 +151,7 @@ class Eagle3Head:
             attn_mask=mask,
             enable_gqa=True,
         )
-        return attended[0].transpose(0, 1).reshape(count, -1) @ self._out
+        return attended[0].transpose(0, 1).reshape(count, -1) @ self._out + self._biases["out"]
 
     def _norm_heads(self, heads: Tensor) -> Tensor:
         """Norm the heads [H, P, d] of queries and keys, where the head says so."""
@@ -170,6 +190,15 @@ class Eagle3Head:
 def _columns(*weights: Tensor) -> Tensor:
     """Return projections, one below the other, with inputs as rows: faster for few rows."""
     return torch.cat(weights).t().contiguous()
+
+
+def _bias(tensors: dict[str, Tensor], *names: str) -> Tensor:
+    """Return the biases of projections, one behind the other; zeros where there are none."""
+    parts = [
+        tensors.get(f"{name}.bias", torch.zeros_like(tensors[f"{name}.weight"][:, 0]))
+        for name in names
+    ]
+    return torch.cat(parts)
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -245,9 +274,7 @@ class Eagle3Drafter:
             features.split(CATCH_UP_PAIRS), tokens.split(CATCH_UP_PAIRS), strict=True
         ):
             projected = self.head.project(some)
-            hidden = self.head.forward(
-                their.to(projected.device), projected, self._num_pairs, None
-            )
+            hidden = self.head.forward(their.to(projected.device), projected, self._num_pairs, None)
             self._num_pairs += len(their)
         self._last_hidden = hidden[-1:]
         self._pending = []
@@ -259,7 +286,7 @@ class Eagle3Drafter:
             nodes = np.zeros(1, np.intp)
             hidden = self._last_hidden
             assert hidden is not None, "a text has at least one pair"
-            self._drawn = drawn = _Drawn.root(hidden)
+            self._drawn = drawn = _Drawn.root(self.head.feedback(hidden))
         else:
             drawn = self._drawn_tree(tree)
             nodes = frontier(tree, plan.top_k)
@@ -288,7 +315,7 @@ class Eagle3Drafter:
             self._num_pairs - 1 + int(tree.depths[nodes[0]]),
             torch.from_numpy(mask).to(where),
         )
-        drawn.hidden = torch.cat([drawn.hidden, hidden])
+        drawn.hidden = torch.cat([drawn.hidden, self.head.feedback(hidden)])
         return hidden
 
     def _children(self, nodes: NDArray[np.intp], hidden: Tensor, top_k: int) -> DraftLevel:

@@ -1,6 +1,8 @@
 """EAGLE-3 head checkpoints: names, shapes and vocabulary of the common formats, checked.
 
-Every dimension is taken from the tensors, since published configurations are wrong now and then.
+Read are the formats of EAGLE and AngelSlim (a pickle, read as weights only), SpecForge, speculators
+and ModelOpt. Every dimension is taken from the tensors, since published configurations are wrong
+now and then; what they say of constants can be overridden by `OVERRIDES` in the head's folder.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from transformers import Qwen3MoeConfig
 
 from specfit.backends.checkpoint import read_json, safetensors_files
 from specfit.backends.tensor_file import read_tensors
-from specfit.core.errors import CheckpointError
+from specfit.core.errors import CheckpointError, did_you_mean
 
 REQUIRED = (
     "fc.weight",
@@ -35,11 +37,25 @@ REQUIRED = (
 OPTIONAL = (
     "embed_tokens.weight",
     "input_norm.weight",
+    "fc_norm.0.weight",
+    "fc_norm.1.weight",
+    "fc_norm.2.weight",
     "layer.self_attn.q_norm.weight",
     "layer.self_attn.k_norm.weight",
+    "layer.self_attn.q_proj.bias",
+    "layer.self_attn.k_proj.bias",
+    "layer.self_attn.v_proj.bias",
+    "layer.self_attn.o_proj.bias",
+    "layer.mlp.gate_proj.bias",
+    "layer.mlp.up_proj.bias",
+    "layer.mlp.down_proj.bias",
     "d2t",
     "t2d",
 )
+OVERRIDES = "specfit-head.json"
+"""File in a head's folder whose values win over those of its configuration."""
+OVERRIDABLE = ("aux_layer_ids", "rope_theta", "norm_before_residual", "feeds_normed")
+AUX_KEY = "eagle_aux_hidden_state_layer_ids"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +76,12 @@ class HeadCheckpoint:
         Constants of the configuration.
     norm_before_residual : bool
         Whether the residual is the normed hidden state.
+    feeds_normed : bool
+        Whether the hidden state that the head is fed with next is the one after the last norm.
+    norms_output : bool
+        Whether the last norm comes before the draft vocabulary's logits.
+    logit_scale : float
+        What the logits are multiplied by.
     """
 
     tensors: dict[str, Tensor]
@@ -69,7 +91,10 @@ class HeadCheckpoint:
     head_dim: int
     rope_theta: float
     rms_norm_eps: float
-    norm_before_residual: bool
+    norm_before_residual: bool = False
+    feeds_normed: bool = False
+    norms_output: bool = True
+    logit_scale: float = 1.0
 
     @classmethod
     def load(cls, folder: Path, target: Qwen3MoeConfig) -> HeadCheckpoint:
@@ -82,19 +107,60 @@ class HeadCheckpoint:
         """
         raw = read_json(folder / "config.json")
         layer = raw.get("transformer_layer_config", raw)
-        tensors = _named(folder, dict(read_tensors(safetensors_files(folder))))
+        is_speculators = "speculators_model_type" in raw
+        overrides = _overrides(folder)
+        tensors = _named(folder, _tensors(folder))
         num_heads, head_dim = _attention_shape(folder, layer, tensors)
-        _check_shapes(folder, tensors, target)
+        _check_shapes(folder, tensors, target, num_heads * head_dim)
+        ids = overrides.get("aux_layer_ids") or _aux_layer_ids(folder, raw, target)
+        _check_aux_layers(folder, ids, tensors, target)
+        norm_output = raw.get("norm_output")
         return cls(
             tensors=tensors,
             target_ids=_target_ids(folder, tensors, target.vocab_size),
-            aux_layer_ids=_aux_layer_ids(folder, raw, tensors, target),
+            aux_layer_ids=tuple(ids),
             num_heads=num_heads,
             head_dim=head_dim,
-            rope_theta=_rope_theta(layer),
+            rope_theta=float(overrides.get("rope_theta", _rope_theta(folder, layer))),
             rms_norm_eps=float(layer.get("rms_norm_eps", 1e-6)),
-            norm_before_residual=bool(raw.get("norm_before_residual", False)),
+            norm_before_residual=bool(
+                overrides.get("norm_before_residual", raw.get("norm_before_residual", False))
+            ),
+            # One name, two meanings: speculators feed the normed state back, SpecForge norms it
+            # before the logits.
+            feeds_normed=bool(overrides.get("feeds_normed", is_speculators and norm_output)),
+            norms_output=is_speculators or norm_output is not False,
+            logit_scale=float(raw.get("logit_scale") or 1.0),
         )
+
+
+def _tensors(folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of the safetensors files, or of the pickle where there are none."""
+    pickled = folder / "pytorch_model.bin"
+    if (folder / "model.safetensors").exists() or not pickled.is_file():
+        return dict(read_tensors(safetensors_files(folder)))
+    try:
+        found = torch.load(pickled, map_location="cpu", weights_only=True)
+    except Exception as error:  # the library raises nothing more precise
+        raise CheckpointError(
+            f"{pickled} cannot be read as weights only: {str(error).splitlines()[0]} "
+            f"It is damaged, or holds more than tensors."
+        ) from error
+    if not isinstance(found, dict) or not all(isinstance(x, Tensor) for x in found.values()):
+        raise CheckpointError(f"{pickled} must hold tensors by name; it holds something else.")
+    return found
+
+
+def _overrides(folder: Path) -> dict[str, Any]:
+    path = folder / OVERRIDES
+    found = read_json(path) if path.is_file() else {}
+    for key in found:
+        if key not in OVERRIDABLE:
+            raise CheckpointError(
+                f"{path}: unknown key {key}.{did_you_mean(key, OVERRIDABLE)} Known: "
+                f"{', '.join(OVERRIDABLE)}."
+            )
+    return found
 
 
 def _named(folder: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -125,12 +191,25 @@ def _attention_shape(
         raise CheckpointError(
             f"{folder}: num_attention_heads = {num_heads} does not divide the {rows} query rows."
         )
-    return num_heads, rows // num_heads
+    head_dim = rows // num_heads
+    keys, values = (len(tensors[f"layer.self_attn.{x}_proj.weight"]) for x in "kv")
+    if keys != values or keys % head_dim or num_heads % (keys // head_dim):
+        raise CheckpointError(
+            f"{folder}: {keys} key and {values} value rows do not make heads of {head_dim} that "
+            f"{num_heads} query heads can share."
+        )
+    return num_heads, head_dim
 
 
-def _check_shapes(folder: Path, tensors: dict[str, Tensor], target: Qwen3MoeConfig) -> None:
+def _check_shapes(
+    folder: Path, tensors: dict[str, Tensor], target: Qwen3MoeConfig, attention_width: int
+) -> None:
     size = tensors["norm.weight"].numel()
+    biases = [name for name in tensors if name.endswith("bias")]
     expected = {
+        **{name: (len(tensors[name.replace("bias", "weight")]),) for name in biases},
+        "layer.self_attn.o_proj.weight": (size, attention_width),
+        "layer.mlp.down_proj.weight": (size, None),
         "fc.weight": (size, None),
         "layer.self_attn.q_proj.weight": (None, 2 * size),
         "layer.self_attn.k_proj.weight": (None, 2 * size),
@@ -182,39 +261,49 @@ def _target_ids(folder: Path, tensors: dict[str, Tensor], vocab_size: int) -> Te
     return ids
 
 
-def _aux_layer_ids(
-    folder: Path, raw: dict[str, Any], tensors: dict[str, Tensor], target: Qwen3MoeConfig
-) -> tuple[int, ...]:
-    """Return the target layers whose outputs are the features.
+def _aux_layer_ids(folder: Path, raw: dict[str, Any], target: Qwen3MoeConfig) -> list[int]:
+    """Return the target layers whose outputs are the features, as the configuration has them.
 
-    ``eagle_config`` counts outputs; a top-level list, of the speculators format, counts inputs.
+    ``eagle_config`` counts outputs; the speculators format has its list at the top and counts
+    inputs.
     """
-    key, layers = "eagle_aux_hidden_state_layer_ids", target.num_hidden_layers
+    layers = target.num_hidden_layers
     nested = raw.get("eagle_config") or {}
-    if key in nested:
-        ids = [int(i) for i in nested[key]]
-    elif key in raw:
-        ids = [int(i) - 1 for i in raw[key]]
-    elif layers >= 8:
-        ids = [1, layers // 2 - 1, layers - 4]
-    else:
-        raise CheckpointError(
-            f"{folder}: config.json names no eagle_config.{key}, and a target of {layers} layers "
-            f"has no usual choice. Name the layers."
-        )
-    width = len(ids) * target.hidden_size
+    if AUX_KEY in nested:
+        return [int(i) for i in nested[AUX_KEY]]
+    if AUX_KEY in raw:
+        return [int(i) - 1 for i in raw[AUX_KEY]]
+    if layers >= 8:
+        return [1, layers // 2 - 1, layers - 4]
+    raise CheckpointError(
+        f"{folder}: config.json names no eagle_config.{AUX_KEY}, and a target of {layers} layers "
+        f"has no usual choice. Name the layers."
+    )
+
+
+def _check_aux_layers(
+    folder: Path, ids: list[int], tensors: dict[str, Tensor], target: Qwen3MoeConfig
+) -> None:
+    layers, width = target.num_hidden_layers, len(ids) * target.hidden_size
     if len(set(ids)) != len(ids) or not all(0 <= i < layers for i in ids) or not ids:
         raise CheckpointError(
             f"{folder}: auxiliary layers must be distinct and 0 to {layers - 1}; got {ids}."
         )
+    norms = [name for name in tensors if name.startswith("fc_norm.")]
+    if norms and len(norms) != len(ids):
+        raise CheckpointError(f"{folder}: {len(norms)} fc_norm for {len(ids)} auxiliary layers.")
     if width != tensors["fc.weight"].shape[1]:
         raise CheckpointError(
             f"{folder}: fc reads {tensors['fc.weight'].shape[1]} features, but {len(ids)} layers "
             f"of the target give {width}. It is a head for another target."
         )
-    return tuple(ids)
 
 
-def _rope_theta(layer: dict[str, Any]) -> float:
-    parameters = layer.get("rope_parameters") or {}
+def _rope_theta(folder: Path, layer: dict[str, Any]) -> float:
+    parameters = layer.get("rope_parameters") or layer.get("rope_scaling") or {}
+    kind = parameters.get("rope_type", parameters.get("type", "default"))
+    if kind != "default":
+        raise CheckpointError(
+            f"{folder}: positions are scaled by '{kind}'; only plain rotary positions are run."
+        )
     return float(parameters.get("rope_theta", layer.get("rope_theta", 10000.0)))

@@ -22,7 +22,8 @@ def make_head(checkpoint: HeadCheckpoint, embedding: Tensor) -> Eagle3Head:
     """Return the head in the form that suits the device and its size."""
     tensors = checkpoint.tensors
     is_small = all(x.numel() <= MOST_WEIGHTS for n, x in tensors.items() if "embed" not in n)
-    is_plain = "layer.self_attn.q_norm.weight" not in tensors
+    special = [name for name in tensors if name.endswith("bias") or "q_norm" in name]
+    is_plain = not special and checkpoint.norms_output and checkpoint.logit_scale == 1
     widths = {x.shape[1] for n, x in tensors.items() if x.ndim == 2 and "embed" not in n}
     is_even = all(width % 4 == 0 for width in widths)
     if embedding.device.type == "cpu" and is_small and is_plain and is_even:

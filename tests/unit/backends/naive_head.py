@@ -34,12 +34,18 @@ def run_rows(
     def weight(name: str) -> Tensor:
         return tensors[f"midlayer.{name}.weight"]
 
+    def bias(name: str) -> Tensor:
+        return tensors.get(f"midlayer.{name}.bias", torch.zeros(()))
+
+    def project(x: Tensor, name: str) -> Tensor:
+        return x @ weight(name).T + bias(name)
+
     count = len(hidden)
     normed = rms(hidden, weight("hidden_norm"))
     inputs = torch.cat([rms(embedded, weight("input_layernorm")), normed], -1)
-    query = (inputs @ weight("self_attn.q_proj").T).view(count, 4, 16)
-    key = (inputs @ weight("self_attn.k_proj").T).view(count, 2, 16)
-    value = (inputs @ weight("self_attn.v_proj").T).view(count, 2, 16)
+    query = project(inputs, "self_attn.q_proj").view(count, 4, 16)
+    key = project(inputs, "self_attn.k_proj").view(count, 2, 16)
+    value = project(inputs, "self_attn.v_proj").view(count, 2, 16)
     if "midlayer.self_attn.q_norm.weight" in tensors:
         query, key = rms(query, weight("self_attn.q_norm")), rms(key, weight("self_attn.k_norm"))
     query, key = rotated(query, theta), rotated(key, theta)
@@ -48,10 +54,10 @@ def run_rows(
     scores = scores.masked_fill(~torch.ones(count, count).tril().bool(), -torch.inf)
     attended = torch.einsum("hqk,khd->qhd", scores.softmax(-1), value).reshape(count, -1)
     residual = normed if norm_before_residual else hidden
-    hidden = residual + attended @ weight("self_attn.o_proj").T
+    hidden = residual + project(attended, "self_attn.o_proj")
     inner = rms(hidden, weight("post_attention_layernorm"))
-    gate, up = inner @ weight("mlp.gate_proj").T, inner @ weight("mlp.up_proj").T
-    return hidden + (F.silu(gate) * up) @ weight("mlp.down_proj").T
+    gate, up = project(inner, "mlp.gate_proj"), project(inner, "mlp.up_proj")
+    return hidden + project(F.silu(gate) * up, "mlp.down_proj")
 
 
 def path_log_probs(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from specfit.backends.eagle3_checkpoint import HeadCheckpoint
+from specfit.backends.eagle3_checkpoint import OVERRIDES, HeadCheckpoint
 from specfit.core.errors import CheckpointError
 from tests.unit.backends.models import (
     AUX_LAYERS,
@@ -122,11 +122,63 @@ def test_a_head_for_another_target_is_refused(tmp_path: Path) -> None:
 def test_missing_and_unknown_tensors_are_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"missing \['layer\.mlp\.up_proj\.weight'\]"):
         read(tmp_path / "missing", without("midlayer.mlp.up_proj.weight"))
-    tensors = head_tensors() | {"midlayer.self_attn.q_proj.bias": torch.zeros(64)}
-    with pytest.raises(CheckpointError, match=r"unknown \['layer\.self_attn\.q_proj\.bias'\]"):
+    tensors = head_tensors() | {"layers.1.self_attn.q_proj.weight": torch.zeros(64)}
+    with pytest.raises(CheckpointError, match=r"unknown \['layers\.1\.self_attn\.q_proj"):
         read(tmp_path / "unknown", tensors)
 
 
 def test_heads_that_do_not_divide_the_queries_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="num_attention_heads = 7"):
         read(tmp_path, None, HEAD_CONFIG | {"num_attention_heads": 7})
+
+
+def test_attention_shapes_are_checked(tmp_path: Path) -> None:
+    for name, shape in {"k_proj": (33, 2 * D), "v_proj": (16, 2 * D), "o_proj": (D, 48)}.items():
+        tensors = head_tensors() | {f"midlayer.self_attn.{name}.weight": torch.zeros(*shape)}
+        with pytest.raises(CheckpointError):
+            read(tmp_path / name, tensors)
+    tensors = head_tensors() | {"midlayer.self_attn.q_proj.bias": torch.zeros(63)}
+    with pytest.raises(CheckpointError, match=r"q_proj\.bias has shape \[63\]"):
+        read(tmp_path / "bias", tensors)
+
+
+def test_scaled_positions_are_refused(tmp_path: Path) -> None:
+    config = HEAD_CONFIG | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}
+    with pytest.raises(CheckpointError, match="'yarn'"):
+        read(tmp_path, None, config)
+
+
+def test_overrides_win(tmp_path: Path) -> None:
+    make_head(tmp_path)
+    path = tmp_path / OVERRIDES
+    path.write_text('{"rope_theta": 5.0, "aux_layer_ids": [0, 2, 3], "feeds_normed": true}')
+    head = HeadCheckpoint.load(tmp_path, target_config())
+    assert (head.rope_theta, head.aux_layer_ids, head.feeds_normed) == (5.0, (0, 2, 3), True)
+    path.write_text('{"rope_thta": 5.0}')
+    with pytest.raises(CheckpointError, match="Did you mean 'rope_theta'"):
+        HeadCheckpoint.load(tmp_path, target_config())
+
+
+class RunsCode:
+    def __reduce__(self) -> Any:
+        return (print, ("a pickle that runs code",))
+
+
+def test_a_pickle_is_read_as_weights_only(tmp_path: Path) -> None:
+    (make_head(tmp_path) / "model.safetensors").unlink()
+    pickled = tmp_path / "pytorch_model.bin"
+    torch.save(head_tensors(), pickled)
+    head = HeadCheckpoint.load(tmp_path, target_config())
+    assert torch.equal(head.tensors["fc.weight"], head_tensors()["fc.weight"])
+    for content in ({"fc.weight": RunsCode()}, [1], {"a": 1}):
+        torch.save(content, pickled)
+        with pytest.raises(CheckpointError):
+            HeadCheckpoint.load(tmp_path, target_config())
+    pickled.write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match="weights only"):
+        HeadCheckpoint.load(tmp_path, target_config())
+
+
+def test_a_safetensors_file_beside_a_pickle_is_taken(tmp_path: Path) -> None:
+    (make_head(tmp_path) / "pytorch_model.bin").write_bytes(b"nothing")
+    assert HeadCheckpoint.load(tmp_path, target_config()).num_heads == 4

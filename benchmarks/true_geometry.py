@@ -1,0 +1,245 @@
+"""Two layers of the true geometry of Qwen3-30B-A3B: loading within memory, decoding to the bit.
+
+``python -m benchmarks.true_geometry`` writes a checkpoint of 3.7 GB with random weights in shards
+(``--layers`` for more), loads it in a fresh process and compares the peak of its memory with the
+weights, packs its experts, maps them, and decodes with the smallest cache and with all experts
+resident. It ends with status 1 if a text differs or the memory goes beyond weights + 2 GiB. The
+folder is removed unless ``--keep`` is given. CPU only: none of its figures is a GPU's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+GIB = 2**30
+BOUND_BYTES = 2 * GIB
+SHARD_BYTES = 2 * GIB
+PROMPT = tuple(range(100, 116))
+NUM_TOKENS = 16
+CONFIG: dict[str, Any] = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "attention_bias": False,
+    "decoder_sparse_step": 1,
+    "eos_token_id": None,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "max_position_embeddings": 40960,
+    "mlp_only_layers": [],
+    "moe_intermediate_size": 768,
+    "norm_topk_prob": True,
+    "num_attention_heads": 32,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 151936,
+}
+
+
+def tensor_shapes(layers: int) -> dict[str, tuple[int, ...]]:
+    """Return name and shape of every tensor, in the order and spelling of the releases."""
+    width, heads, kv, dim = 2048, 32, 4, 128
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (151936, width)}
+    for i in range(layers):
+        at, mlp = f"model.layers.{i}.self_attn.", f"model.layers.{i}.mlp."
+        shapes |= {
+            f"model.layers.{i}.input_layernorm.weight": (width,),
+            f"model.layers.{i}.post_attention_layernorm.weight": (width,),
+            f"{at}q_proj.weight": (heads * dim, width),
+            f"{at}k_proj.weight": (kv * dim, width),
+            f"{at}v_proj.weight": (kv * dim, width),
+            f"{at}o_proj.weight": (width, heads * dim),
+            f"{at}q_norm.weight": (dim,),
+            f"{at}k_norm.weight": (dim,),
+            f"{mlp}gate.weight": (128, width),
+        }
+        for expert in range(128):
+            name = f"{mlp}experts.{expert}."
+            shapes |= {
+                f"{name}gate_proj.weight": (768, width),
+                f"{name}up_proj.weight": (768, width),
+                f"{name}down_proj.weight": (width, 768),
+            }
+    return shapes | {"model.norm.weight": (width,), "lm_head.weight": (151936, width)}
+
+
+def write_checkpoint(folder: Path, layers: int) -> int:
+    """Write shards of random weights; return the bytes of all tensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = torch.Generator().manual_seed(1)
+    shard: dict[str, torch.Tensor] = {}
+    places: dict[str, str] = {}
+    total = size = 0
+
+    def flush() -> None:
+        nonlocal size
+        name = f"model-{len(set(places.values())) + 1:05d}.safetensors"
+        save_file(shard, str(folder / name))
+        places.update(dict.fromkeys(shard, name))
+        shard.clear()
+        size = 0
+
+    for name, shape in tensor_shapes(layers).items():
+        if "norm" in name:
+            tensor = torch.ones(shape, dtype=torch.bfloat16)
+        else:
+            tensor = torch.empty(shape, dtype=torch.bfloat16).normal_(0, 0.02, generator=generator)
+        shard[name] = tensor
+        size += tensor.nbytes
+        total += tensor.nbytes
+        if size >= SHARD_BYTES:
+            flush()
+    flush()
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": layers}))
+    index = {"metadata": {"total_size": total}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return total
+
+
+def drop_from_memory(folder: Path) -> None:
+    """Ask the system to forget what it holds of a folder's files."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_speed(folder: Path) -> float:
+    """Return the bytes a second at which the shards are read one after another, cold."""
+    drop_from_memory(folder)
+    buffer, total, started = bytearray(16 * 2**20), 0, time.perf_counter()
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb", buffering=0) as file:
+            while count := file.readinto(buffer):
+                total += count
+    return total / (time.perf_counter() - started)
+
+
+def run_child(folder: Path, cache: str, packed: Path | None) -> dict[str, Any]:
+    """Load and decode in a fresh process; return what it printed."""
+    drop_from_memory(folder)
+    arguments = [str(folder), "--child", cache, *(["--packed", str(packed)] if packed else [])]
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks.true_geometry", *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+def child(folder: Path, cache: str, packed: Path | None) -> dict[str, Any]:
+    """Load, decode, and return seconds, peak memory and a hash of all answers."""
+    import specfit.backends.torch_backend  # noqa: F401 - imports are not loading
+    from specfit.backends import load
+    from specfit.core.backend import Request
+    from specfit.core.cost import ProfileCost
+    from specfit.core.decode import DecodeLoop
+    from specfit.testing.examples import DrafterAcceptance, UniformPredictor, example_profile
+    from specfit.testing.random_policy import RandomPolicy
+
+    before = most_memory()
+    started = time.perf_counter()
+    backend = load(folder, cache=cache, dtype="bfloat16", packed=packed, max_context=256)
+    load_s = time.perf_counter() - started
+    peak = most_memory()
+    inputs = UniformPredictor(backend.geometry), DrafterAcceptance()
+    loop = DecodeLoop(backend, RandomPolicy(max_depth=0), ProfileCost(example_profile()), *inputs)
+    result = loop.run(Request(PROMPT, NUM_TOKENS))
+    digest = hashlib.sha256(repr(result.tokens).encode())
+    for cycle in result.cycles:
+        digest.update(cycle.outcome.verification.margins.tobytes())
+        digest.update(cycle.outcome.verification.routing.tobytes())
+    return {
+        "load_s": load_s,
+        "peak_bytes": peak - before,
+        "tokens_per_s": result.num_decoded / result.decode_s,
+        "answers": digest.hexdigest()[:16],
+    }
+
+
+def most_memory() -> int:
+    """Return the most bytes that this process has held in memory."""
+    status = Path("/proc/self/status").read_text("ascii")
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+def measure(folder: Path, layers: int) -> int:
+    """Run everything, print it, and return the exit status."""
+    total = write_checkpoint(folder, layers)
+    print(f"{layers} layers of Qwen3-30B-A3B's geometry, random weights: {total / 1e9:.2f} GB")
+    speed = read_speed(folder)
+    packed = folder / "packed"
+    runs = {
+        "load, smallest cache (lru:8)": ("lru:8", None),
+        "load, all resident": ("lru:100%", None),
+        "pack, smallest cache": ("lru:8", packed),
+        "map, smallest cache": ("lru:8", packed),
+    }
+    failures = []
+    answers = set()
+    for name, (cache, where) in runs.items():
+        found = run_child(folder, cache, where)
+        beyond = found["peak_bytes"] - total
+        answers.add(found["answers"])
+        print(
+            f"{name}: {found['load_s']:.1f} s, {total / found['load_s'] / speed:.2f} of the disk's "
+            f"sequential read ({speed / 1e9:.2f} GB/s); peak of host memory {beyond / GIB:+.2f} "
+            f"GiB beyond the weights; {found['tokens_per_s']:.2f} tokens/s on this CPU; "
+            f"answers {found['answers']}"
+        )
+        if beyond > BOUND_BYTES:
+            failures.append(f"{name} took more than weights + 2 GiB")
+    if len(answers) > 1:
+        failures.append("the answers differ")
+    for failure in failures:
+        print(f"FAILED: {failure}")
+    return 1 if failures else 0
+
+
+def main() -> int:
+    """Read the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("true-geometry"))
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--write", action="store_true", help="write the checkpoint and stop")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--packed", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        print(json.dumps(child(given.folder, given.child, given.packed)))
+        return 0
+    if given.write:
+        write_checkpoint(given.folder, given.layers)
+        return 0
+    try:
+        return measure(given.folder, given.layers)
+    finally:
+        if not given.keep:
+            shutil.rmtree(given.folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,6 +11,7 @@ from specfit.testing.examples import example_cycle, example_geometry, example_pr
 from specfit.testing.policy_contract import PolicyContract, check_policy
 from specfit.testing.predictor_contract import CoveragePredictorContract, check_predictor
 from specfit.testing.random_policy import RandomPolicy
+from specfit.testing.simulator_contract import SimulatorContract, check_simulator
 from specfit.testing.toy import ToyBackend, ToyModel, toy_backend
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "ExpertCacheContract",
     "PolicyContract",
     "RandomPolicy",
+    "SimulatorContract",
     "ToyBackend",
     "ToyModel",
     "check_acceptance",
@@ -29,6 +31,7 @@ __all__ = [
     "check_cost_model",
     "check_policy",
     "check_predictor",
+    "check_simulator",
     "example_cycle",
     "example_geometry",
     "example_profile",

@@ -1,4 +1,4 @@
-"""Identities of the simulator, S1 to S6, and T4: a recorded run replays whatever the policy did."""
+"""Both simulators keep the contract; hash seeds change nothing; T4: a recorded run replays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from specfit.core.tree import DraftPlan
 from specfit.policies import Autoregressive, Eagle3, SpecFit
 from specfit.sim.record_positions import record_positions
 from specfit.sim.record_run import RunRecorder
-from specfit.sim.replay import replay
+from specfit.sim.replay import ReplayBackend, replay
 from specfit.sim.trace import TraceReader, TraceWriter, metadata_of, strip_decisions
 from specfit.testing.examples import (
     DrafterAcceptance,
@@ -31,7 +30,8 @@ from specfit.testing.examples import (
     example_profile,
 )
 from specfit.testing.random_policy import RandomPolicy
-from specfit.testing.toy import ToyBackend, toy_backend
+from specfit.testing.simulator_contract import SimulatorContract
+from specfit.testing.toy import ToyBackend, ToyModel, toy_backend
 
 GEOMETRY = example_geometry()
 PROMPT = tuple(np.random.default_rng(1).integers(0, 32, 120).tolist())
@@ -72,48 +72,22 @@ def replayed(
     return result
 
 
-def test_s1_plain_decoding_with_all_resident_takes_tokens_times_a_step(trace: TraceReader) -> None:
-    result = replayed(trace, Autoregressive())
-    p = example_profile()
-    num_experts = GEOMETRY.num_layers * GEOMETRY.experts_per_token
-    step_s = p.verify_fixed_s + p.verify_node_s + num_experts * p.resident_expert_s
-    assert result.decode_s == pytest.approx(result.num_decoded * step_s, rel=1e-12)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("cache", ["none", "lru:25%", "lru:100%"])
-def test_s2_the_parts_sum_to_the_whole(trace: TraceReader, policy: Policy, cache: str) -> None:
-    result, p = replayed(trace, policy, cache), example_profile()
-    for record in result.cycles:
-        levels, answer = record.outcome.cycle.levels, record.outcome.verification
-        misses = int(answer.num_misses.sum())
-        needed = misses + int(answer.num_hits.sum())
-        draft_s = p.first_level_s + (levels - 1) * p.level_s if levels else 0.0
-        compute_s = p.verify_fixed_s + record.num_verified * p.verify_node_s
-        whole_s = draft_s + compute_s + needed * p.resident_expert_s + misses * p.copy_s
-        assert record.timings.cycle_s == pytest.approx(whole_s, rel=1e-9)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_s3_with_all_resident_nothing_is_copied(trace: TraceReader, policy: Policy) -> None:
-    result = replayed(trace, policy)
-    assert sum(int(c.outcome.verification.num_misses.sum()) for c in result.cycles) == 0
-    assert sum(c.timings.stall_s for c in result.cycles) == 0
-
-
-def test_s4_free_copies_make_the_cache_irrelevant(trace: TraceReader) -> None:
-    """Time is then draft levels, passes and nodes: dense speculative decoding."""
-    fast = replace(example_profile(), h2d_bandwidth_bytes_per_s=1e300, resident_expert_s=0.0)
-    small, full = (replayed(trace, Eagle3(4, 3, 12), c, fast) for c in ("lru:2", "lru:100%"))
-    dense_s = sum(
-        fast.first_level_s * (c.outcome.cycle.levels > 0)
-        + fast.level_s * max(c.outcome.cycle.levels - 1, 0)
-        + fast.verify_fixed_s
-        + fast.verify_node_s * c.num_verified
-        for c in full.cycles
+class TestToyBackend(SimulatorContract):
+    make = staticmethod(
+        lambda cache, profile: ToyBackend(ToyModel(GEOMETRY), make_cache(cache, GEOMETRY), profile)
     )
-    assert small.decode_s == pytest.approx(dense_s, rel=1e-9)
-    assert full.decode_s == pytest.approx(dense_s, rel=1e-9)
+
+
+class TestReplay(SimulatorContract):
+    request = REQUEST
+    plan = DraftPlan(4, 3, 16)
+
+    @pytest.fixture(autouse=True)
+    def _recorded(self, trace: TraceReader) -> None:
+        def make(cache: str, profile: HardwareProfile) -> ReplayBackend:
+            return ReplayBackend(trace, make_cache(cache, GEOMETRY), profile)
+
+        self.make = make  # type: ignore[method-assign]
 
 
 PROGRAM = """
@@ -142,16 +116,6 @@ def test_s5_hash_seeds_and_processes_change_nothing(trace: TraceReader) -> None:
     here = replayed(trace, POLICIES[2], "lru:50%")
     mine = [[c.outcome.selection.nodes.tolist(), c.timings.cycle_s] for c in here.cycles]
     assert answers == [mine, mine]
-
-
-def test_s6_policies_see_the_same_world(trace: TraceReader) -> None:
-    results = [replayed(trace, policy, "lru:25%") for policy in POLICIES]
-    first, *others = results
-    for other in others:
-        assert other.tokens == first.tokens
-        one, two = first.cycles[0].outcome.cycle, other.cycles[0].outcome.cycle
-        assert np.array_equal(one.residency.mask, two.residency.mask)
-        assert one.context_len == two.context_len
 
 
 @pytest.mark.parametrize("policy_key", range(4))

@@ -15,6 +15,7 @@ from specfit.testing import (
     CoveragePredictorContract,
     ExpertCacheContract,
     PolicyContract,
+    SimulatorContract,
 )
 from specfit.testing.contract import Contract
 from specfit.testing.device_contract import DeviceContract
@@ -27,13 +28,14 @@ KINDS: dict[str, type[Contract]] = {
     "Coverage predictor": CoveragePredictorContract,
     "Acceptance model": AcceptanceContract,
     "Backend and drafter": BackendContract,
+    "Simulator": SimulatorContract,
     "Device": DeviceContract,
 }
 HEAD = """# Contracts
 
 What a plug-in of each kind must keep. The rules are code: `specfit check policy my.py:Mine` runs
-them on a policy, `specfit check cost` and `specfit check cache` likewise, and status 1 names the
-first rule that is broken. In one's own tests there is one test a rule:
+them on a policy, `specfit check cost`, `cache`, `predictor` and `acceptance` likewise, and status
+1 names the first rule that is broken. In one's own tests there is one test a rule:
 
 ```python
 from specfit.testing import PolicyContract

@@ -42,12 +42,12 @@ class Row:
         )
 
 
-def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Write a manifest and the rows, one JSON object a line."""
+def manifest() -> dict[str, object]:
+    """Return what a result has to say of where it comes from."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     ).stdout.strip()
-    manifest = {
+    return {
         "specfit": specfit.__version__,
         "commit": commit,
         "date": time.strftime("%Y-%m-%d"),
@@ -56,5 +56,9 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
         "python": platform.python_version(),
         "numba": numba.__version__,
     }
-    lines = [manifest, *(asdict(row) | {"is_met": row.is_met} for row in rows)]
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Write a manifest and the rows, one JSON object a line."""
+    lines = [manifest(), *(asdict(row) | {"is_met": row.is_met} for row in rows)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")

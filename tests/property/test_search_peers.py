@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from specfit.core.search import SearchProblem, exact
-from tests.reference import closure
+from specfit.core.search import SearchProblem, certify, exact
+from specfit.testing.certificate import check_certificate
+from tests.reference import closure, recorded
 from tests.reference.search_cases import Case, cases
 
 
@@ -42,6 +43,33 @@ def test_equals_a_highs_milp(case: Case) -> None:
     assert closure.by_milp(case.problem, rate) == pytest.approx(0.0, abs=1e-6)
     result = exact(case.problem, price=price)
     assert closure.by_milp(case.problem, price) == pytest.approx(result.objective, abs=1e-6)
+
+
+RECORDED = [(name, hard) for name in recorded.NAMES for hard in (True, False)]
+
+
+@pytest.mark.parametrize(("name", "hard"), RECORDED)
+def test_equals_a_networkx_minimum_cut_on_recorded_trees(name: str, hard: bool) -> None:
+    problem = recorded.problem(name, 64 if hard else 24, hard=hard)
+    _, price = at_its_price(problem)
+    gain = closure.by_minimum_cut(problem, price)
+    assert gain == pytest.approx(exact(problem, price=price).objective, abs=1e-9)
+
+
+@pytest.mark.parametrize(("name", "hard"), RECORDED)
+def test_equals_a_highs_milp_on_recorded_trees(name: str, hard: bool) -> None:
+    problem = recorded.problem(name, 24 if hard else 14, hard=hard)
+    _, price = at_its_price(problem)
+    gain = closure.by_milp(problem, price)
+    assert gain == pytest.approx(exact(problem, price=price).objective, abs=1e-6)
+
+
+@pytest.mark.parametrize(("name", "hard"), RECORDED)
+def test_the_certificate_holds_on_recorded_trees(name: str, hard: bool) -> None:
+    problem = recorded.problem(name, 64, hard=hard)
+    result = exact(problem)
+    assert result.num_nodes > 1 or name.startswith("25%")
+    check_certificate(problem, result, certify(problem, result))
 
 
 def test_the_references_agree_on_a_tree_worked_by_hand() -> None:

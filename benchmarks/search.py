@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.search [--trace DIR]...`` prints one table; each row with a limit says
 whether it is met, and the exit status is 1 if one is not. Instances are seeded and of the shape of
-Qwen3-30B-A3B (48 layers, 128 experts, top-8); `--trace` adds cycles of position traces, such as the
-demo's.
+Qwen3-30B-A3B (48 layers, 128 experts, top-8), and cycles of the bundled model: of the position
+traces that `--trace` names, or of demo prompts that are recorded first.
 Other solvers build and solve *one* cut, from the same numpy arrays and by array operations
 alone, at the price that the search has to find.
 """
@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import search_peers as peers
-from benchmarks.search_instances import Instance, draw, recorded, with_general_costs
+from benchmarks.search_instances import Instance, draw, with_general_costs
+from benchmarks.search_recorded import record_demo, recorded
 from benchmarks.search_rows import Row, write_rows
-from benchmarks.search_union import loss_of_pricing
+from benchmarks.search_union import NUM_NODES, draw_cheap, loss_of_pricing
 from specfit.core.cost import CostTerms
 from specfit.core.search import (
     LevelSearch,
@@ -34,6 +37,7 @@ from specfit.core.search import (
     exact,
     warm_up,
 )
+from specfit.sim.trace import TraceReader
 
 RESIDENT = (0.25, 0.5, 0.75, 0.9)
 TIMES_FASTER = {0.25: 7.0, 0.5: 7.0, 0.75: 10.0, 0.9: 10.0}
@@ -278,35 +282,52 @@ def search_levels(search: LevelSearch, instance: Instance, ends: list[int], stop
     search.start(instance.terms)
     first = 0
     for level, end in enumerate(ends):
-        search.add_level(parents[:end], instance.path_probs[:end], predicted[first:end])
+        left = len(ends) - 1 - level if stops else 0
+        level_of = parents[:end], instance.path_probs[:end], predicted[first:end]
+        if stops or isinstance(search.pricer, ProbPricer):
+            search.advance(*level_of, np.full(left, 0.6), np.arange(end) >= first)
+        else:
+            search.add_level(*level_of)
         search.best()
-        if stops:
-            left = len(ends) - 1 - level
-            search.should_draft(np.full(left, 0.6), np.arange(end) >= first)
         first = end
 
 
-def union_row(instances: int) -> Row:
+def union_row(instances: Sequence[Instance], label: str) -> Row:
     """Measure what pricing loses against the exact expected union."""
-    found = [loss_of_pricing(seed, resident) for seed in range(instances) for resident in RESIDENT]
+    found = [loss_of_pricing(instance) for instance in instances]
     lost = [100.0 * loss for loss, _ in found]
     proved = sum(status == "optimal" for _, status in found)
     note = f"mean {np.mean(lost):.3f} %, {proved} of {len(found)} proved"
-    return Row("rate lost by pricing, against the exact union, worst", max(lost), "%", note=note)
+    return Row(f"{label}: rate lost by pricing, worst", max(lost), "%", note=note)
 
 
-def recorded_rows(trace: Path, repeats: int) -> list[Row]:
-    """Time recorded cycles."""
-    rows = []
+def recorded_rows(trace: TraceReader, name: str, repeats: int, count: int) -> list[Row]:
+    """Time recorded cycles, and measure what pricing loses on them."""
+    rows: list[Row] = []
     for resident in (0.25, 0.75):
-        cycles = list(recorded(trace, resident, 40))
-        pricer = RoutingPricer()
-        times = [seconds_of(partial(search_anew, c, pricer), repeats) for c in cycles]
-        nodes = np.median([len(c.parents) for c in cycles])
-        note = f"{len(cycles)} cycles of {nodes:.0f} nodes"
-        label = f"recorded ({trace.parent.name}), {resident:.0%} resident"
-        rows.append(Row(f"{label}: affine, median", median_ms(times), "ms", note=note))
+        cycles = list(islice(recorded(trace, resident), count))
+        nodes = f"{len(cycles)} cycles of {np.median([len(c.parents) for c in cycles]):.0f} nodes"
+        label = f"{name}, {resident:.0%} resident"
+        for hard in (True, False):
+            pricer: Any = RoutingPricer() if hard else ProbPricer()
+            times = [seconds_of(partial(search_anew, c, pricer), repeats) for c in cycles]
+            what = f"{label}: affine, {'0/1' if hard else 'expected'} coverage, median"
+            rows.append(Row(what, median_ms(times), "ms", note=nodes))
         rows += general_rows(cycles, f"{label}: general")
+        rows.append(union_row([c.first(NUM_NODES) for c in cycles[:: max(1, count // 10)]], label))
+    return rows
+
+
+def all_recorded_rows(folders: Sequence[Path], repeats: int, count: int) -> list[Row]:
+    """Time the cycles of the traces, or of demo prompts recorded now if none is given."""
+    rows: list[Row] = []
+    for folder in folders:
+        rows += recorded_rows(TraceReader(folder), f"recorded {folder.name}", repeats, count)
+    if not folders:
+        print("recording demo prompts ...", flush=True)
+        with tempfile.TemporaryDirectory(prefix="specfit-search-") as scratch:
+            trace = record_demo(Path(scratch) / "trace")
+            rows += recorded_rows(trace, "recorded demo", repeats, count)
     return rows
 
 
@@ -320,7 +341,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     if lacking := peers.missing():
-        print(f"the other solvers are missing: pip install {' '.join(lacking)}", file=sys.stderr)
+        packages = " ".join(lacking)
+        print(f"not installed: {packages}. Run make bench-search, or install the extra bench.")
         return 2
     instances, repeats = (3, 16) if options.quick else (12, 160)
     start = time.perf_counter()
@@ -344,9 +366,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show(general_rows(drawn, f"general, 61 nodes, {resident:.0%} resident"))
     show(worst_rows())
     show(level_rows(instances, repeats // 4))
-    show([union_row(instances)])
-    for trace in options.trace:
-        show(recorded_rows(trace, repeats // 8))
+    pairs = [draw_cheap(seed, resident) for seed in range(instances) for resident in RESIDENT]
+    show([union_row(pairs, f"drawn, {NUM_NODES} nodes")])
+    show(all_recorded_rows(options.trace, max(3, repeats // 8), 4 * instances))
     missed = [row.what for row in rows if not row.is_met]
     if options.json:
         write_rows(options.json, rows)

@@ -1,10 +1,8 @@
-"""Instances for the search benchmark: seeded, of Qwen3-30B-A3B's shape, and recorded."""
+"""Instances for the search benchmark, seeded, of Qwen3-30B-A3B's shape."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +27,13 @@ class Instance:
     probs: NDArray[np.float32]  # [N, L, E]
     terms: CostTerms
     levels: int
+
+    def first(self, num_nodes: int) -> Instance:
+        """Return the instance of the tree's first nodes, which are a tree themselves."""
+        return Instance(
+            self.parents[:num_nodes], self.path_probs[:num_nodes], self.routing[:num_nodes],
+            self.probs[:num_nodes], self.terms, self.levels,
+        )  # fmt: skip
 
     def problem(self, *, hard: bool = True) -> SearchProblem:
         """Price the nodes and state the problem: everything from numpy arrays on."""
@@ -108,39 +113,3 @@ def with_general_costs(instance: Instance) -> Instance:
         instance.parents, instance.path_probs, instance.routing, instance.probs, general,
         instance.levels,
     )  # fmt: skip
-
-
-def recorded(trace: Path, resident: float, limit: int) -> Iterator[Instance]:
-    """Yield cycles of a recorded position trace; the experts used last are resident.
-
-    The routing is the target's own, the costs are those of the recorded profile.
-    """
-    from specfit.core.cost import ProfileCost
-    from specfit.core.experts import Residency
-    from specfit.sim.trace import TraceReader
-
-    reader = TraceReader(trace)
-    geometry, profile = reader.metadata.geometry, reader.metadata.hardware
-    assert profile is not None, f"{trace} names no hardware profile"
-    capacity = max(geometry.experts_per_token, round(resident * geometry.num_experts))
-    found = 0
-    for prompt in reader.prompts():
-        used = np.full((geometry.num_layers, geometry.num_experts), -1.0)
-        for step, row in enumerate(prompt.rows()):
-            routing = np.asarray(row.answers.routing, np.int16)
-            np.put_along_axis(used, routing[0].astype(np.intp), float(step), axis=1)
-            if step % 8 != 7:
-                continue
-            ranks = np.argsort(np.argsort(-used, axis=1, kind="stable"), axis=1)
-            residency = Residency((ranks < capacity) & (used >= 0))
-            terms = ProfileCost(profile).terms(residency, row.position)
-            probs = np.zeros((len(routing), *used.shape), np.float32)
-            np.put_along_axis(probs, routing.astype(np.intp), np.float32(1.0), axis=2)
-            tree = row.trie
-            yield Instance(
-                np.array(tree.parents), np.array(tree.path_probs), routing, probs, terms,
-                min(tree.num_levels, len(terms.draft_s) - 1),
-            )  # fmt: skip
-            found += 1
-            if found == limit:
-                return

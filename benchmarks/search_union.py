@@ -6,21 +6,30 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.search_instances import draw
+from benchmarks.search_instances import Instance, draw
 from specfit.core.cost import CostTerms
 from specfit.core.search import exact, exact_union
 from specfit.core.search.union import ExpectedUnion
 
+NUM_NODES = 31
+"""Of the trees that are compared: the exact union is slow."""
 
-def loss_of_pricing(seed: int, resident: float, num_nodes: int = 31) -> tuple[float, str]:
+
+def draw_cheap(seed: int, resident: float) -> Instance:
+    """Draw an instance whose copies take a tenth of their time elsewhere in this benchmark.
+
+    Else few nodes are worth it, and a chain loses nothing.
+    """
+    instance = draw(seed, NUM_NODES, resident)
+    terms = instance.terms
+    return replace(instance, terms=CostTerms(terms.draft_s, terms.tau_s, 0.1 * terms.weight_s))
+
+
+def loss_of_pricing(instance: Instance) -> tuple[float, str]:
     """Return the part of the best rate that the priced selection loses, and the status of the best.
 
-    Both selections are charged the exact expected union under independence. Copies take a tenth of
-    their time elsewhere in this benchmark: else few nodes are worth it, and a chain loses nothing.
+    Both selections are charged the exact expected union under independence.
     """
-    drawn = draw(seed, num_nodes, resident)
-    terms = CostTerms(drawn.terms.draft_s, drawn.terms.tau_s, 0.1 * drawn.terms.weight_s)
-    instance = replace(drawn, terms=terms)
     problem = instance.problem(hard=False)
     best = exact_union(problem, instance.probs, max_steps=200)
     priced = exact(problem).mask

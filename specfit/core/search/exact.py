@@ -83,8 +83,10 @@ def search_from(
 
 def check_takes_time(problem: SearchProblem, price: Price) -> None:
     """Raise if tokens per second are asked for and a cycle of the root alone takes none."""
+    if price != "cycle" or problem.tau_s[1] > 0.0:
+        return
     root_s = problem.draft_s + problem.tau_s[1] + problem.demand.full_s[0]
-    if price == "cycle" and not root_s > 0.0:
+    if not root_s > 0.0:
         raise InvalidInputError(
             f"a cycle must take time; draft_s[{problem.levels}] + tau_s[1] + experts of the root = "
             f"{root_s}. Give tau_s[1] > 0, or a number as price."
@@ -110,7 +112,8 @@ def search_line(
         demand.indptr, demand.cols, demand.vals, demand.weight_s, demand.full_s,
         demand.totals, hint, mask, values, counts,
     )  # fmt: skip
-    return result_of(mask, values, is_ratio, num_rounds=int(counts[0]), num_cuts=int(counts[1]))
+    rounds, cuts = counts.tolist()
+    return result_of(mask, values, is_ratio, num_rounds=rounds, num_cuts=cuts)
 
 
 def _search_sizes(problem: SearchProblem, price: Price) -> SearchResult:
@@ -135,7 +138,7 @@ def result_of(
     num_cuts: int,
 ) -> SearchResult:
     """Return an optimal result from a kernel's mask and its A, T and price."""
-    tokens, seconds, price = values[:3].tolist()
+    tokens, seconds, price, *_ = values.tolist()
     objective = price if is_ratio else tokens - price * seconds
     return SearchResult(
         mask, objective, objective, "optimal", price, tokens, seconds, num_rounds, num_cuts

@@ -17,6 +17,7 @@ from specfit.cli import (
     demo,
     doctor,
     explain,
+    import_,
     fit,
     new,
     record,
@@ -103,6 +104,7 @@ for verb in (demo.demo, decode.decode, record.record, replay.replay, sweep.sweep
     app.command()(verb)
 app.command()(watch.watch)
 app.command()(synth.synth)
+app.command("import")(import_.import_)
 app.command()(repair.repair)
 app.command()(calibrate.calibrate)
 app.add_typer(show.app, name="show")

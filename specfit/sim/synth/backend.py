@@ -89,8 +89,7 @@ class SynthBackend(Backend):
         """See `Backend.verify`."""
         nodes = selection.nodes
         contexts = self._contexts(tree)[nodes]
-        assert self._topic is not None, "a request is running"
-        routing = self.world.route(self._topic, contexts, tree.tokens[nodes], in_prompt=False)
+        routing = self._route(tree, nodes, contexts)
         probs = self.drafter.target_probs(contexts.keys)
         nothing = np.zeros(self.geometry.num_layers, np.int64)
         return Verification(
@@ -128,6 +127,13 @@ class SynthBackend(Backend):
             "routing": asdict(self.world.parameters),
             "drafts": asdict(self.drafter),
         }
+
+    def _route(
+        self, tree: DraftTree, nodes: NDArray[np.intp], contexts: Contexts
+    ) -> NDArray[np.int16]:
+        """Return the experts of some nodes, whose contexts are given, int16[n, L, K]."""
+        assert self._topic is not None, "a request is running"
+        return self.world.route(self._topic, contexts, tree.tokens[nodes], in_prompt=False)
 
     def _contexts(self, tree: DraftTree) -> Contexts:
         """Return the context of each node, its own token included."""

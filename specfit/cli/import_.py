@@ -1,0 +1,55 @@
+"""`specfit import`: a trace that another program recorded, as a trace of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specfit.cli.console import print_note
+
+FormatName = Annotated[
+    str,
+    typer.Argument(
+        metavar="FORMAT", help="llama-moe-trace, lattice, sglang, policylang, s2-moe or esft."
+    ),
+]
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="The file; bundled: the data shipped for esft.")
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="New folder for the trace.")]
+ExpertBytes = Annotated[
+    int | None,
+    typer.Option("--expert-bytes", min=1, help="Size of one expert, which no format says."),
+]
+NumExperts = Annotated[
+    int | None,
+    typer.Option(
+        "--num-experts", min=1, help="Experts of a layer; by default what the file shows."
+    ),
+]
+
+
+def import_(
+    name: FormatName,
+    file: File,
+    out: Out,
+    expert_bytes: ExpertBytes = None,
+    num_experts: NumExperts = None,
+) -> None:
+    """Import a trace of another program; what its format cannot know is said.
+
+    Example: specfit import esft bundled --out deepseek
+    """
+    from specfit.sim.importers import import_trace
+    from specfit.sim.importers.esft import BUNDLED
+    from specfit.sim.importers.imported import ImportOptions
+
+    is_bundled = name == "esft" and file == "bundled"
+    path = BUNDLED if is_bundled else Path(file)
+    unknown = import_trace(name, path, out, ImportOptions(num_experts, expert_bytes))
+    print_note(f"{path.name} imported as {out}. The format does not say:")
+    for gap in unknown:
+        print_note(f"  - {gap}")
+    print_note(f"Next: specfit show trace {out}")

@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 BENCH_READY := $(VENV)/.bench-ready
 
-.PHONY: help demo test lint bench bench-search gpu docs clean
+.PHONY: help demo test lint bench bench-search gpu docs wheel-test clean
 
 help:
 	@echo 'make demo          decode, record, replay with the bundled model; prints a table, writes two pictures'
@@ -17,6 +17,7 @@ help:
 	@echo 'make bench-search  microseconds of the exact search'
 	@echo 'make gpu           the tests that need a CUDA device'
 	@echo 'make docs          the documentation site, in site/'
+	@echo 'make wheel-test    sdist and wheel, installed and used in an empty environment'
 	@echo 'make clean         remove .venv, caches and everything built'
 
 demo: $(READY)
@@ -41,6 +42,9 @@ gpu: $(READY)
 
 docs: $(DOCS_READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+wheel-test: $(READY)
+	@$(BIN)/python tools/check_wheel.py
 
 clean:
 	rm -rf $(VENV) site dist build demo-results .pytest_cache .mypy_cache .ruff_cache .hypothesis

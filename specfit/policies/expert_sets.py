@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._jit import kernel
 from specfit.core.policy import Cycle
 
 
@@ -14,10 +17,30 @@ def expert_sets(cycle: Cycle) -> NDArray[np.bool_]:
     Equally probable experts are taken in the order of their ids.
     """
     probs = cycle.expert_probs.probs
-    order = np.argsort(-probs, axis=2, kind="stable")
     sets = np.zeros(probs.shape, bool)
-    np.put_along_axis(sets, order[:, :, : cycle.geometry.experts_per_token], True, axis=2)
+    num_experts = probs.shape[2]
+    rows = np.array(probs).reshape(-1, num_experts)
+    _mark_largest(rows, cycle.geometry.experts_per_token, sets.reshape(-1, num_experts))
     return sets
+
+
+@kernel
+def _mark_largest(rows: Any, count: int, marks: Any) -> None:
+    """Mark the `count` largest of each row of float32[R, E] in bool[R, E]; of equals the first."""
+    best = np.empty(count, np.int64)
+    for r in range(rows.shape[0]):
+        found = 0
+        for e in range(rows.shape[1]):
+            if found == count and rows[r, e] <= rows[r, best[count - 1]]:
+                continue
+            place = min(found, count - 1)
+            while place > 0 and rows[r, e] > rows[r, best[place - 1]]:
+                best[place] = best[place - 1]
+                place -= 1
+            best[place] = e
+            found = min(found + 1, count)
+        for i in range(found):
+            marks[r, best[i]] = True
 
 
 def along_paths(parents: NDArray[np.int32], sets: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from specfit.policies import EcoSpec, S2MoE, S2MoEStatic
 from specfit.policies.expert_sets import along_paths, expert_sets
@@ -19,6 +22,15 @@ def test_a_set_has_the_most_probable_experts() -> None:
     sets = expert_sets(make_cycle(chain_of(), geometry=GEOMETRY, expert_probs=probs))
     assert np.flatnonzero(sets[0, 0]).tolist() == [3, 7]
     assert np.count_nonzero(sets) == 4 * 2
+
+
+@given(arrays(np.float32, (2, 4, 16), elements=st.sampled_from([0.0, 0.125, 0.25, 0.5, 1.0])))
+def test_sets_are_those_of_a_stable_sort(probs: np.ndarray) -> None:
+    cycle = make_cycle(chain_of(0.5), geometry=GEOMETRY, expert_probs=probs)
+    order = np.argsort(-probs, axis=2, kind="stable")[:, :, :2]
+    expected = np.zeros(probs.shape, bool)
+    np.put_along_axis(expected, order, True, axis=2)
+    assert (expert_sets(cycle) == expected).all()
 
 
 def test_paths_unite_the_sets_of_their_nodes() -> None:

@@ -1,0 +1,156 @@
+"""The texts that policies are compared on: each has a half to tune on and a half to judge by."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+
+import joblib
+
+from benchmarks.policy_grid import PLANS
+from specfit.cli.inputs import Inputs, inputs_of_trace
+from specfit.cli.specs import profile_from
+from specfit.core.experts import ModelGeometry
+from specfit.core.predictor import predictors
+from specfit.core.profile import HardwareProfile
+from specfit.policies.acceptance.adaptive import Adaptive
+from specfit.policies.fitting.calibration import AcceptanceFit
+from specfit.policies.fitting.predictors import PredictorFit
+from specfit.policies.fitting.samples import acceptance_sample
+from specfit.sim.observe import observed_texts
+from specfit.sim.synth.parameters import QWEN3_30B_A3B, task_named
+from specfit.sim.synth.trace import write_synthetic
+from specfit.sim.trace import TraceReader
+
+DATA = Path(__file__).parents[1] / "specfit" / "data"
+HALVES = ("train", "test")
+PREDICTOR_KIND = "token-table"
+
+MACHINE = "pcie4-x16"
+"""Shipped profile of the compute; the cell sets the bandwidth of the link."""
+LAYERS = QWEN3_30B_A3B.num_layers
+MOST_NODES = 8_000
+"""Nodes that a predictor is fitted on at most: memory grows with them."""
+
+
+def share_of_machine(geometry: ModelGeometry) -> float:
+    """Return how much of Qwen3-30B-A3B a model of this many layers stands for."""
+    return geometry.num_layers / LAYERS
+
+
+def machine_for(geometry: ModelGeometry) -> HardwareProfile:
+    """Return the machine with a pass as long as the model is deep.
+
+    Every expert counts as one of Qwen3-30B-A3B, so that a copy takes, relative to compute, what it
+    takes there; a smaller model is a slice of that one.
+    """
+    machine, part = profile_from(MACHINE), share_of_machine(geometry)
+    return replace(
+        machine,
+        first_level_s=machine.first_level_s * part,
+        level_s=machine.level_s * part,
+        verify_fixed_s=machine.verify_fixed_s * part,
+        verify_node_s=machine.verify_node_s * part,
+    )
+
+
+@dataclass(frozen=True)
+class World:
+    """One kind of text.
+
+    Parameters
+    ----------
+    name : str
+        As printed.
+    write : callable
+        Writes the trace of a half into a folder: ``write(half, folder, num_prompts, num_tokens)``.
+    is_fitted : bool
+        Whether the predictor and the acceptance model are fitted on the half to tune on; else they
+        are those that the model ships.
+    """
+
+    name: str
+    write: Callable[[str, Path, int, int], None]
+    is_fitted: bool
+
+    def trace(self, folder: Path, half: str) -> Path:
+        """Return where the trace of a half lies."""
+        return folder / self.name / half
+
+
+def write_tiny(half: str, folder: Path, num_prompts: int, num_tokens: int) -> None:
+    """Record the bundled model on prompts that it was not trained on, evenly over the file."""
+    source = DATA / "prompts" / ("tune.jsonl" if half == "train" else "heldout.jsonl")
+    lines = source.read_text("utf-8").splitlines()
+    chosen = [lines[i * len(lines) // num_prompts] for i in range(num_prompts)]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    prompts, profile = folder.parent / f"{half}.jsonl", folder.parent / "machine.toml"
+    prompts.write_text("\n".join(chosen) + "\n", "utf-8")
+    config = json.loads((DATA / "tiny" / "config.json").read_text("utf-8"))
+    layers = int(config["num_hidden_layers"])
+    machine_for(ModelGeometry(layers, 0, 0, 0, 0)).write(profile)
+    plans = [f"eagle3:depth={p.depth},top_k={p.top_k},max_nodes={p.max_nodes}" for p in PLANS]
+    command = [sys.executable, "-m", "specfit.cli", "record", "--out", str(folder)]
+    command += ["--prompts", str(prompts), "--max-new-tokens", str(num_tokens), "--threads", "1"]
+    command += ["--profile", str(profile), *(word for p in plans for word in ("--plans", p))]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+
+
+def write_synth(task: str, half: str, folder: Path, num_prompts: int, num_tokens: int) -> None:
+    """Draw synthetic texts at the size of Qwen3-30B-A3B."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    write_synthetic(
+        folder,
+        task_named(task),
+        PLANS,
+        seed=HALVES.index(half),
+        num_prompts=num_prompts,
+        max_new_tokens=num_tokens,
+    )
+
+
+WORLDS = (
+    World("tiny", write_tiny, is_fitted=False),
+    World("synth-gsm8k", partial(write_synth, "gsm8k"), is_fitted=True),
+    World("synth-cnn-dm", partial(write_synth, "cnn-dm"), is_fitted=True),
+)
+
+
+def prepare(world: World, folder: Path, num_prompts: int, num_tokens: int) -> None:
+    """Write the traces that are not there, both halves at once, and fit what is to be fitted."""
+    missing = [h for h in HALVES if not (world.trace(folder, h) / "metadata.json").is_file()]
+    write = joblib.delayed(world.write)
+    jobs = (write(h, world.trace(folder, h), num_prompts, num_tokens) for h in missing)
+    joblib.Parallel(n_jobs=2)(jobs)
+    if world.is_fitted and not (folder / world.name / "inputs").is_dir():
+        fit_inputs(world.trace(folder, "train"), folder / world.name / "inputs")
+
+
+def fit_inputs(trace: Path, folder: Path) -> None:
+    """Fit a predictor and acceptance curves on a trace."""
+    reader = TraceReader(trace)
+    texts = tuple(observed_texts(reader))
+    about = {"trace": reader.fingerprint}
+    shape, print_of = reader.metadata.geometry, reader.fingerprint
+    PredictorFit(texts, shape, print_of, about, MOST_NODES).write(
+        PREDICTOR_KIND, folder / "predictor"
+    )
+    temperature = reader.metadata.sampling.temperature
+    AcceptanceFit(acceptance_sample(texts), temperature, print_of, about).write(
+        "depth-rank", folder / "acceptance"
+    )
+
+
+@cache
+def inputs_of(world_folder: str, trace: str) -> Inputs:
+    """Return the predictor and the acceptance model of a world; read once a process."""
+    metadata, fitted = TraceReader(Path(trace)).metadata, Path(world_folder) / "inputs"
+    if not fitted.is_dir():
+        return inputs_of_trace(metadata, None)
+    predictor = predictors.build(PREDICTOR_KIND, {"folder": str(fitted / "predictor")})
+    return Inputs(predictor, Adaptive(str(fitted / "acceptance"), metadata.sampling.temperature))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +41,22 @@ Plot = Annotated[
     typer.Option("--plot", help="Picture of the simulated speeds: a .png, and a .svg beside it."),
 ]
 
+Overlap = Annotated[
+    str | None,
+    typer.Option(
+        help="What hides copies: none, resident, layer or pass; by default the profile's."
+    ),
+]
+Prefetch = Annotated[
+    str, typer.Option(help="What is copied ahead: none, previous, predicted:min_prob=0.5, oracle.")
+]
+Host = Annotated[
+    str | None,
+    typer.Option(
+        help="Cache of experts in host memory, lru:50%; the rest is on the profile's disk."
+    ),
+]
+
 
 def replay(
     trace: TraceFolder,
@@ -53,6 +69,9 @@ def replay(
     max_prompts: MaxPrompts = None,
     predictor: Predictor = None,
     acceptance: Acceptance = None,
+    overlap: Overlap = None,
+    prefetch: Prefetch = "none",
+    host: Host = None,
     timeline: Timeline = None,
     plot: Plot = None,
     as_json: options.Json = False,
@@ -83,9 +102,17 @@ def replay(
         )
     for gap in reader.missing:
         print_note(f"warning: {gap}")
-    hardware = hardware_of(reader, profile)
+    hardware = hardware_of(reader, profile, overlap)
     inputs = chosen_inputs(reader.metadata, model, predictor, acceptance)
-    replayer = Replayer(reader, hardware, cost_from(cost, hardware), inputs, max_prompts)
+    replayer = Replayer(
+        reader,
+        hardware,
+        cost_from(cost, hardware),
+        inputs,
+        max_prompts,
+        prefetch=prefetch,
+        host=host,
+    )
     specs = [(p, c) for c in cache for p in policy]
     with progress() as bars:
         task = bars.add_task("replaying", total=replayer.num_prompts * len(specs))
@@ -122,6 +149,10 @@ class Replayer:
         Gets the near ties that are met.
     policy_key : int
         Key of the generator that policies may draw from.
+    prefetch : str
+        Spec of the prefetcher.
+    host : str, optional
+        Spec of the cache that says which experts are in host memory.
     """
 
     reader: TraceReader
@@ -131,6 +162,8 @@ class Replayer:
     max_prompts: int | None = None
     near_ties: list[NearTie] = field(default_factory=list)
     policy_key: int = 0
+    prefetch: str = "none"
+    host: str | None = None
 
     @property
     def num_prompts(self) -> int:
@@ -141,7 +174,7 @@ class Replayer:
         self, policy: str, cache: str, settings: Sequence[str], on_prompt: Callable[[], None]
     ) -> Run:
         """Replay the trace under one policy with one cache."""
-        from specfit.cli.specs import policy_from, spec_with
+        from specfit.cli.specs import policy_from, prefetcher_from, spec_with
         from specfit.core.cache import make_cache
         from specfit.report.runs import Run
         from specfit.sim.replay import replay as replay_trace
@@ -159,6 +192,8 @@ class Replayer:
             policy_key=self.policy_key,
             max_prompts=self.max_prompts,
             near_ties=self.near_ties,
+            prefetcher=prefetcher_from(self.prefetch),
+            host=None if self.host is None else make_cache(self.host, geometry),
         ):
             results.append(result)
             on_prompt()
@@ -189,8 +224,15 @@ def recorded_policy(metadata: TraceMetadata) -> str | None:
     return f"{name}:{','.join(params)}" if params else name
 
 
-def hardware_of(reader: TraceReader, profile: str | None) -> HardwareProfile:
-    """Return the profile that is named, or the one that the trace was recorded with."""
+def hardware_of(
+    reader: TraceReader, profile: str | None, overlap: str | None = None
+) -> HardwareProfile:
+    """Return the profile that is named, or the recorded one, with another overlap if one is."""
+    hardware = _hardware_of(reader, profile)
+    return hardware if overlap is None else replace(hardware, overlap=overlap)  # type: ignore[arg-type]
+
+
+def _hardware_of(reader: TraceReader, profile: str | None) -> HardwareProfile:
     from specfit.cli.specs import profile_from
 
     if profile is not None:
@@ -216,6 +258,10 @@ def print_tables(replayer: Replayer, runs: Sequence[Run]) -> None:
         rows.append(
             ["tokens/s, simulated", *(number_text(r.metrics.tokens_per_s, 1) for r in columns)]
         )
+        if replayer.prefetch != "none":
+            rows.append(["copied ahead", *(f"{r.metrics.num_prefetched:,}" for r in columns)])
+            wasted = (f"{r.metrics.wasted_bytes / 1e9:,.2f}" for r in columns)
+            rows.append(["  for nothing, GB", *wasted])
         baseline = baseline_of(runs, cache)
         if baseline is not None:
             gains = [run.speedup_over(baseline) for run in columns]
@@ -261,6 +307,11 @@ def json_rows(replayer: Replayer, runs: Sequence[Run]) -> list[dict[str, Any]]:
                 "cache": run.cache,
                 "num_prompts": len(run.results),
                 **json_values((*COUNTS, *PREDICTIONS), run.metrics),
+                "overlap": replayer.hardware.overlap,
+                "prefetch": replayer.prefetch,
+                "host": replayer.host,
+                "num_prefetched": run.metrics.num_prefetched,
+                "wasted_bytes": run.metrics.wasted_bytes,
                 "simulated_tokens_per_s": run.metrics.tokens_per_s,
                 "simulated_speedup": speedup and [speedup.estimate, speedup.low, speedup.high],
                 **manifest(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import specfit.policies  # noqa: F401 - registers the shipped policies
 from specfit.core.cost import CostModel, costs
@@ -15,6 +15,9 @@ from specfit.core.policy import Policy, policies
 from specfit.core.profile import HardwareProfile
 from specfit.core.registry import Registry
 from specfit.core.tree import DraftPlan
+
+if TYPE_CHECKING:
+    from specfit.core.prefetch import Prefetcher
 
 T = TypeVar("T")
 
@@ -56,6 +59,20 @@ def cost_from(spec: str, profile: HardwareProfile) -> CostModel:
     takes_profile = is_dataclass(cls) and "profile" in {f.name for f in fields(cls)}
     fixed = {"profile": profile} if takes_profile else {}
     return _build(costs, name, {**params, **fixed}, CostModel)  # type: ignore[type-abstract]
+
+
+def prefetcher_from(spec: str) -> Prefetcher | None:
+    """Return the prefetcher of a spec, or None for ``none``, which wants nothing.
+
+    Raises
+    ------
+    UnknownPluginError, InvalidInputError
+        No such prefetcher, no such parameter, or a value of the wrong kind.
+    """
+    import specfit.sim.prefetch_oracle  # noqa: F401 - registers it
+    from specfit.core.prefetch import prefetchers
+
+    return None if spec == "none" else prefetchers.make(spec)
 
 
 def profile_from(name: str) -> HardwareProfile:

@@ -13,6 +13,12 @@ from specfit.testing.predictor_contract import CoveragePredictorContract, check_
 from specfit.testing.random_policy import RandomPolicy
 from specfit.testing.simulator_contract import SimulatorContract, check_simulator
 from specfit.testing.toy import ToyBackend, ToyModel, toy_backend
+from specfit.testing.trace_contract import (
+    RecordedCycle,
+    TraceContract,
+    TraceStore,
+    check_trace_store,
+)
 
 __all__ = [
     "AcceptanceContract",
@@ -22,9 +28,12 @@ __all__ = [
     "ExpertCacheContract",
     "PolicyContract",
     "RandomPolicy",
+    "RecordedCycle",
     "SimulatorContract",
     "ToyBackend",
     "ToyModel",
+    "TraceContract",
+    "TraceStore",
     "check_acceptance",
     "check_backend",
     "check_cache",
@@ -32,6 +41,7 @@ __all__ = [
     "check_policy",
     "check_predictor",
     "check_simulator",
+    "check_trace_store",
     "example_cycle",
     "example_geometry",
     "example_profile",

@@ -16,6 +16,7 @@ from specfit.testing import (
     ExpertCacheContract,
     PolicyContract,
     SimulatorContract,
+    TraceContract,
 )
 from specfit.testing.contract import Contract
 from specfit.testing.device_contract import DeviceContract
@@ -29,6 +30,7 @@ KINDS: dict[str, type[Contract]] = {
     "Acceptance model": AcceptanceContract,
     "Backend and drafter": BackendContract,
     "Simulator": SimulatorContract,
+    "Trace": TraceContract,
     "Device": DeviceContract,
 }
 HEAD = """# Contracts

@@ -136,3 +136,42 @@ def test_repair_of_nothing_writes_nothing(folder: Path, tmp_path: Path) -> None:
     made = run("repair", tmp_path / "bad", "-o", tmp_path / "good")
     assert made.exit_code == 2
     assert not (tmp_path / "good").exists()
+
+
+def test_overlap_prefetching_and_a_disk_are_options(folder: Path) -> None:
+    given = ("--profile", folder / "profile.toml", "--model", folder / "model", "-p")
+    policy = "eagle3:depth=3,top_k=3,max_nodes=8"
+
+    def rows(*arguments: object) -> dict[str, float]:
+        made = run("replay", folder / "positions", *given, policy, *arguments, "--json")
+        assert made.exit_code == 0, made.stderr
+        row: dict[str, float] = json.loads(made.stdout)
+        return row
+
+    plain, ahead = rows(), rows("--prefetch", "oracle", "--overlap", "pass")
+    assert (plain["prefetch"], plain["overlap"], plain["num_prefetched"]) == ("none", "none", 0)
+    assert (ahead["prefetch"], ahead["overlap"], ahead["wasted_bytes"]) == ("oracle", "pass", 0)
+    assert ahead["num_prefetched"] > 0
+    assert ahead["simulated_tokens_per_s"] > plain["simulated_tokens_per_s"]
+    assert rows("--overlap", "resident")["simulated_tokens_per_s"] > plain["simulated_tokens_per_s"]
+    wasteful = rows("--prefetch", "previous:num_tokens=3")
+    assert wasteful["wasted_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--overlap", "pas"), "Did you mean 'pass'"),
+        (("--overlap", "pass"), "Give a prefetcher"),
+        (("--prefetch", "orcale"), "Did you mean 'oracle'"),
+        (("--host", "lru:50%"), "needs a disk"),
+        (("-c", "pool:50%", "--host", "lru:50%"), "slots of its own"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(
+    folder: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    given = ("--profile", folder / "profile.toml", "--model", folder / "model")
+    made = run("replay", folder / "positions", *given, "-p", "autoregressive", *arguments)
+    assert made.exit_code == 2
+    assert message in " ".join(made.stderr.split())

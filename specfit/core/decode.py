@@ -215,7 +215,8 @@ class DecodeLoop:
         outcome = Outcome(cycle, selection, verification, kept, committed)
         kept_at = clock()
         history.append(_committed_routing(outcome))
-        cycle.accept_probs  # noqa: B018 - what was believed, before the model learns
+        if cycle.levels > 0:
+            cycle.accept_probs  # noqa: B018 - what was believed, before the model learns
         self.policy.observe(outcome)
         self.acceptance.observe(outcome)
         timings = Timings(

@@ -6,11 +6,9 @@ the average. What each cycle shows of the error corrects the next ones.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from numpy.typing import NDArray
 
-from specfit.core.cost import CostTerms
 from specfit.core.experts import Residency
 from specfit.core.policy import Outcome
 
@@ -32,12 +30,11 @@ class MissCorrection:
         self.scale = 1.0
         self._predicted = self._realised = PRIOR_MISSES
 
-    def correct(self, terms: CostTerms, residency: Residency) -> CostTerms:
-        """Return the terms with what missing experts cost scaled."""
+    def correct(self, weight_s: NDArray[np.float64], residency: Residency) -> NDArray[np.float64]:
+        """Return the experts' seconds, float64[L, E], with what missing ones cost scaled."""
         if self.scale == 1.0 or residency.mask.all():
-            return terms
-        scale = np.where(residency.mask, 1.0, self.scale)
-        return replace(terms, weight_s=terms.weight_s * scale)
+            return weight_s
+        return weight_s * np.where(residency.mask, 1.0, self.scale)
 
     def observe(self, outcome: Outcome) -> None:
         """Learn from a cycle whose misses were predicted."""

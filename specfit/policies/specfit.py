@@ -8,11 +8,12 @@ running text shows of the misses corrects the price of those that follow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core.cost import CostTerms
 from specfit.core.policy import Cycle, Outcome, Policy, register_policy
 from specfit.core.search import LevelSearch, ProbPricer, SearchResult
 from specfit.core.selection import Prediction, Selection
@@ -39,6 +40,8 @@ class SpecFit(Policy):
     longest_pause : int
         After drafts of which nothing was worth verifying, drafting rests for 1, 2, 4, ... cycles,
         at most this many, before it is tried again.
+    decision_s : float
+        Seconds that this policy's own work after a level takes, charged like drafting.
     miss_memory : float
         Weight of the past in the correction of expected misses, a cycle; 1 turns it off.
     """
@@ -48,6 +51,7 @@ class SpecFit(Policy):
     max_nodes: int = 64
     discount: float = 0.5
     longest_pause: int = 16
+    decision_s: float = 3e-4
     miss_memory: float = 0.95
     _pricer: ProbPricer = field(init=False, repr=False, compare=False)
     _search: LevelSearch = field(init=False, repr=False, compare=False)
@@ -69,8 +73,7 @@ class SpecFit(Policy):
 
     def plan(self, cycle: Cycle) -> DraftPlan:
         """Draft if some number of levels can beat a plain step, and no pause is on."""
-        terms = self._misses.correct(cycle.terms, cycle.residency)
-        self._search.start(terms, max_nodes=self.max_nodes)
+        self._search.start(self._corrected(cycle), max_nodes=self.max_nodes)
         self._searched = 0
         if self._wait > 0:
             self._wait -= 1
@@ -109,10 +112,19 @@ class SpecFit(Policy):
         self._pause = self._wait = 0
         self._misses = MissCorrection(self.miss_memory)
 
+    def _corrected(self, cycle: Cycle) -> CostTerms:
+        """Return the cycle's terms with the price of deciding, and of misses as the text has it."""
+        decisions_s = self.decision_s * np.arange(len(cycle.terms.draft_s))
+        return replace(
+            cycle.terms,
+            draft_s=cycle.terms.draft_s + decisions_s,
+            weight_s=self._misses.correct(cycle.terms.weight_s, cycle.residency),
+        )
+
     def _can_grow(self, cycle: Cycle, levels_left: int) -> bool:
         growth = self._growth[cycle.levels : cycle.levels + levels_left]
         expandable = np.zeros(len(cycle.tree), bool)
-        expandable[frontier(cycle.tree, self.top_k)] = True
+        expandable[frontier(cycle.tree, self.top_k) if cycle.levels else 0] = True
         probs = self._new_probs(cycle)
         return self._search.advance(cycle.tree.parents, cycle.path_probs, probs, growth, expandable)
 

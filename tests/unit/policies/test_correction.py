@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from specfit.core.backend import Verification
-from specfit.core.cost import CostTerms
 from specfit.core.experts import Residency
 from specfit.core.policy import Outcome
 from specfit.core.selection import Prediction, Selection
 from specfit.core.tree import DraftTree
 from specfit.policies.correction import PRIOR_MISSES, MissCorrection
 
-TERMS = CostTerms(np.zeros(2), np.array([0.0, 1.0, 2.0]), np.array([[1.0, 2.0]]))
+WEIGHT_S = np.array([[1.0, 2.0]])
 HALF = Residency(np.array([[True, False]]))
 
 
@@ -32,9 +31,9 @@ def outcome(predicted: float, realised: int) -> Outcome:
 
 def test_only_missing_experts_change_their_price() -> None:
     correction = MissCorrection(memory=0.9)
-    assert correction.correct(TERMS, HALF) is TERMS
+    assert correction.correct(WEIGHT_S, HALF) is WEIGHT_S
     correction.scale = 1.5
-    assert correction.correct(TERMS, HALF).weight_s.tolist() == [[1.0, 3.0]]
+    assert correction.correct(WEIGHT_S, HALF).tolist() == [[1.0, 3.0]]
 
 
 def test_it_comes_to_what_is_realised() -> None:

@@ -5,7 +5,7 @@ The routing ids come from the stock router through the module call; nothing is r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -79,14 +79,18 @@ class OffloadedExperts(nn.Module):
         order = np.argsort(pair_experts, kind="stable")  # pairs, grouped by expert
         needed = np.flatnonzero(counts)
         outputs = hidden_states.new_empty(len(order), self.hidden_size)
-        self.store.cache.note_tokens(self.layer, counts)
-        for wave in self.store.waves(self.layer, needed):
+        for wave in self.waves(counts):
             is_all = len(wave.experts) == len(needed)
             pairs = order if is_all else order[np.isin(pair_experts[order], wave.experts)]
             places = torch.from_numpy(pairs).to(hidden_states.device)
             self._compute(hidden_states, places, counts, wave, outputs)
         weighted = outputs.view(*top_k_index.shape, -1) * top_k_weights.unsqueeze(-1)
         return weighted.sum(dim=1)  # [T, D]
+
+    def waves(self, counts: NDArray[np.int64]) -> Iterator[Wave]:
+        """Yield the experts that a pass needs in slots; counts, int64[E], are tokens an expert."""
+        self.store.cache.note_tokens(self.layer, counts)
+        return self.store.waves(self.layer, np.flatnonzero(counts))
 
     def _compute(
         self, hidden: Tensor, pairs: Tensor, counts: NDArray[np.int64], wave: Wave, outputs: Tensor

@@ -53,7 +53,7 @@ class CompiledExperts(OffloadedExperts):
         order, counts = np.empty(routing.size, np.int64), np.empty(num_experts, np.int64)
         group_pairs(routing, order, counts)
         outputs = np.empty((routing.size, self.hidden_size), np.float32)
-        for wave in self.store.waves(self.layer, np.flatnonzero(counts)):
+        for wave in self.waves(counts):
             slot_of = np.full(num_experts, -1, np.int64)
             slot_of[wave.experts] = wave.slots
             run_wave(hidden, order, routing, slot_of, self._pool, self.intermediate_size, outputs)

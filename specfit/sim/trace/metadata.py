@@ -164,12 +164,15 @@ def metadata_of(
 
 def _load_json(path: Path) -> dict[str, Any]:
     try:
-        size = path.stat().st_size
-        if size > MAX_METADATA_BYTES:
+        if not path.is_file() and path.exists():
+            raise TraceFormatError(f"{path} must be a regular file; it is none.")
+        with path.open("rb") as file:
+            content = file.read(MAX_METADATA_BYTES + 1)
+        if len(content) > MAX_METADATA_BYTES:
             raise TraceFormatError(
-                f"{path} must be at most {MAX_METADATA_BYTES} bytes; it has {size}."
+                f"{path} must be at most {MAX_METADATA_BYTES} bytes; it has more."
             )
-        table = json.loads(path.read_text(encoding="utf-8"))
+        table = json.loads(content.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise TraceFormatError(f"{path} cannot be read: {error}. Is this a trace?") from error
     except (ValueError, RecursionError) as error:

@@ -31,9 +31,6 @@ from specfit.sim.trace import TraceReader
 
 TINY = Path(__file__).parents[1] / "specfit" / "data" / "tiny"
 CACHES = ("lru:25%", "lru:50%", "lru:75%")
-DRAFTS_APART = 3
-"""Of a text's drafts every third is judged: neighbouring ones share most of their nodes."""
-
 Row = dict[str, Any]
 
 
@@ -41,12 +38,14 @@ def expert_rows(
     fitted: Mapping[str, CoveragePredictor],
     texts: Sequence[ObservedText],
     geometry: ModelGeometry,
+    drafts_apart: int,
 ) -> list[Row]:
     """One row a predictor: recall at K by layer and depth, calibration, and its marginal unions."""
     shipped = {"token-table, shipped": TokenTable(str(TINY / "predictor"))}
+    drafts = _drafts(texts, geometry, drafts_apart)
     rows = []
     for name, predictor in {"uniform": Uniform(geometry), **fitted, **shipped}.items():
-        row = {"predictor": name, **_judge_experts(predictor, texts, geometry)}
+        row = {"predictor": name, **_judge_experts(predictor, drafts, geometry)}
         rows.append(row)
         by_depth = "  ".join(f"{v:.3f}" for v in row["recall_by_depth"].values())
         print(
@@ -60,13 +59,15 @@ def expert_rows(
 
 
 def _judge_experts(
-    predictor: CoveragePredictor, texts: Sequence[ObservedText], geometry: ModelGeometry
+    predictor: CoveragePredictor,
+    drafts: Sequence[tuple[ObservedDraft, RoutingHistory]],
+    geometry: ModelGeometry,
 ) -> Row:
     k = geometry.experts_per_token
     hits: dict[tuple[int, int], list[float]] = {}
     columns: list[tuple[NDArray[Any], NDArray[Any]]] = []
     ranks, errors, sizes = [], [], []
-    for draft, history in _drafts(texts, geometry):
+    for draft, history in drafts:
         probs = predictor.predict(draft.tree, history, 0)
         needed = ExpertCoverage(draft.routing, geometry.num_experts).mask
         best = np.argsort(-probs, axis=2, kind="stable")[:, :, :k]
@@ -119,11 +120,13 @@ def marginal_unions(tree: DraftTree, probs: NDArray[Any]) -> NDArray[np.float64]
     return unions
 
 
-def overlap_rows(texts: Sequence[ObservedText], geometry: ModelGeometry) -> list[Row]:
+def overlap_rows(
+    texts: Sequence[ObservedText], geometry: ModelGeometry, drafts_apart: int
+) -> list[Row]:
     """One row a depth and kind of pair: the share of one node's experts that the other needs."""
     shares: dict[tuple[str, int], list[NDArray[np.float64]]] = {}
     generator = np.random.default_rng(0)
-    for draft, _ in _drafts(texts, geometry):
+    for draft, _ in _drafts(texts, geometry, drafts_apart):
         tree = draft.tree
         needed = ExpertCoverage(draft.routing, geometry.num_experts).mask
         for node in range(1, len(tree)):
@@ -250,12 +253,15 @@ def _tokens_per_s(
 
 
 def _drafts(
-    texts: Sequence[ObservedText], geometry: ModelGeometry
+    texts: Sequence[ObservedText], geometry: ModelGeometry, drafts_apart: int
 ) -> list[tuple[ObservedDraft, RoutingHistory]]:
-    """Return every third draft of each text with a history that is its own."""
+    """Return some drafts of each text, each with a history that is its own.
+
+    Neighbouring ones share most of their nodes, so leaving some out loses little.
+    """
     return [
         (draft, history.snapshot())
         for text in texts
         for i, (draft, history) in enumerate(text.histories(geometry))
-        if i % DRAFTS_APART == 0
+        if i % drafts_apart == 0
     ]

@@ -19,8 +19,9 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -47,41 +48,48 @@ def profile() -> HardwareProfile:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Record, fit, judge, print, and write the same numbers as JSON."""
+    """Record, fit, judge, print, and write the same numbers as JSON, table by table."""
     options = _options(arguments)
-    with tempfile.TemporaryDirectory(prefix="specfit-predictors-") as folder:
-        report = _report(options, Path(folder))
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    with tempfile.TemporaryDirectory(prefix="specfit-predictors-") as folder:
+        report: dict[str, Any] = {}
+        for name, rows in _tables(options, Path(folder)):
+            report[name] = rows
+            options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
-def _report(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def _tables(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
+    """Yield each table's name and rows as soon as they are known."""
     fit_on, judge_on = _traces(options, folder)
     geometry, metadata = judge_on.metadata.geometry, judge_on.metadata
-    train, judge = list(observed_texts(fit_on)), list(observed_texts(judge_on))
-    fit = PredictorFit(train, geometry, weights_of(metadata, None, with_head=False), {})
-    fitted = {kind: fit.write(kind, folder / kind) for kind in KINDS}
-    sample = acceptance_sample(train)
-    curves = AcceptanceFit(sample, 0.0, weights_of(metadata, None, with_head=True), {})
-    calibrated = {method: curves.write(method, folder / f"a-{method}") for method in METHODS}
-    return {
-        "what": "predictions of experts and of acceptance; recorded, seconds simulated",
-        "command": "python -m benchmarks.predictors",
-        "manifest": manifest(
+    train = list(observed_texts(fit_on))
+    judge = list(islice(observed_texts(judge_on), options.judged))
+    yield "what", "predictions of experts and of acceptance; recorded, seconds simulated"
+    yield "command", "python -m benchmarks.predictors"
+    settings = {k: v for k, v in vars(options).items() if isinstance(v, int)}
+    yield (
+        "manifest",
+        manifest(
             fit_on=fit_on.fingerprint,
             judged_on=judge_on.fingerprint,
             num_fit_prompts=len(train),
             num_judged_prompts=len(judge),
             model=metadata.model,
             drafter=metadata.drafter,
-            num_replayed_prompts=options.replayed,
+            settings=settings,
             profile=asdict(profile()),
         ),
-        "experts": expert_rows(fitted, judge, geometry),
-        "overlap": overlap_rows(judge, geometry),
-        "acceptance": acceptance_rows(calibrated, judge),
-        "simulated": ablation(judge_on, fitted, calibrated, profile(), options.replayed),
-    }
+    )
+    yield "overlap", overlap_rows(judge, geometry, options.drafts_apart)
+    sample = acceptance_sample(train)
+    curves = AcceptanceFit(sample, 0.0, weights_of(metadata, None, with_head=True), {})
+    calibrated = {method: curves.write(method, folder / f"a-{method}") for method in METHODS}
+    yield "acceptance", acceptance_rows(calibrated, judge)
+    weights = weights_of(metadata, None, with_head=False)
+    fit = PredictorFit(train, geometry, weights, {}, options.max_nodes)
+    fitted = {kind: fit.write(kind, folder / kind) for kind in KINDS}
+    yield "experts", expert_rows(fitted, judge, geometry, options.drafts_apart)
+    yield "simulated", ablation(judge_on, fitted, calibrated, profile(), options.replayed)
 
 
 def _traces(options: argparse.Namespace, folder: Path) -> tuple[TraceReader, TraceReader]:
@@ -100,6 +108,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--fit-trace", type=Path, help="recorded already: what to fit on")
     parser.add_argument("--trace", type=Path, help="recorded already: what to judge on")
     parser.add_argument("--tokens", type=int, default=48, help="new tokens a prompt")
+    parser.add_argument("--judged", type=int, default=24, help="prompts to judge on, at most")
+    parser.add_argument("--drafts-apart", type=int, default=3, help="judge every so many drafts")
+    parser.add_argument("--max-nodes", type=int, default=40_000, help="nodes to fit on, at most")
     parser.add_argument("--replayed", type=int, default=12, help="prompts of each replay")
     parser.add_argument("--out", type=Path, default=RESULTS / "predictors.json")
     return parser.parse_args(arguments)

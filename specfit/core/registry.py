@@ -68,6 +68,10 @@ class Registry(Generic[T]):
         """
         if ".py:" in name:
             return self._from_file(name)
+        if name.endswith(".py"):
+            raise UnknownPluginError(
+                f"{name} is a file; a {self.kind} is a class in it. Write {name}:ClassName."
+            )
         if name not in self._classes and name in self._entry_points():
             self._classes[name] = self._load(self._entry_points()[name])
         if name not in self._classes:
@@ -119,6 +123,12 @@ class Registry(Generic[T]):
             An unknown or missing parameter, or a value of another kind.
         """
         cls = self.get(name)
+        unwritten = sorted(getattr(cls, "__abstractmethods__", ()))
+        if unwritten:
+            raise InvalidInputError(
+                f"{cls.__name__} has no {', no '.join(unwritten)}: a {self.kind} must define "
+                f"{'it' if len(unwritten) == 1 else 'them'}."
+            )
         fields = _parameters(cls)
         for key in params:
             if key not in fields:

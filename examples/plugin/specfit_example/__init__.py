@@ -1,0 +1,1 @@
+"""Plug-ins for specfit, found through entry points."""

@@ -33,7 +33,7 @@ from specfit.core.tree import DraftPlan
 from specfit.policies.fitting.calibration import METHODS, AcceptanceFit
 from specfit.policies.fitting.predictors import KINDS, PredictorFit
 from specfit.policies.fitting.samples import acceptance_sample
-from specfit.sim.observe import observed_texts
+from specfit.sim.observe import observed_texts, without_looping
 from specfit.sim.trace import TraceReader
 
 DATA = Path(__file__).parents[1] / "specfit" / "data"
@@ -62,8 +62,8 @@ def _tables(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, An
     """Yield each table's name and rows as soon as they are known."""
     fit_on, judge_on = _traces(options, folder)
     geometry, metadata = judge_on.metadata.geometry, judge_on.metadata
-    train = list(observed_texts(fit_on))
-    judge = list(islice(observed_texts(judge_on), options.judged))
+    train = without_looping(list(observed_texts(fit_on)))
+    judge = without_looping(list(islice(observed_texts(judge_on), options.judged)))
     yield "what", "predictions of experts and of acceptance; recorded, seconds simulated"
     yield "command", "python -m benchmarks.predictors"
     settings = {k: v for k, v in vars(options).items() if isinstance(v, int)}

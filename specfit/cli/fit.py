@@ -29,6 +29,15 @@ HeldOut = Annotated[
     float,
     typer.Option("--held-out", min=0.05, max=0.9, help="Share of the prompts to judge the fit on."),
 ]
+LeastDistinct = Annotated[
+    float,
+    typer.Option(
+        "--least-distinct",
+        min=0.0,
+        max=1.0,
+        help="Leave out texts with a smaller share of distinct runs of four tokens: they loop.",
+    ),
+]
 Model = Annotated[
     str | None,
     typer.Option("--model", "-m", help="Model the trace is of; by default the one it names."),
@@ -54,6 +63,7 @@ def fit_predictor(
     out: Out,
     kind: Kind = "token-table",
     held_out: HeldOut = 0.25,
+    least_distinct: LeastDistinct = 0.5,
     model: Model = None,
     max_nodes: MaxNodes = 40_000,
     as_json: options.Json = False,
@@ -67,7 +77,7 @@ def fit_predictor(
     from specfit.policies.fitting.predictors import PredictorFit
     from specfit.policies.predictors import Uniform
 
-    reader, train, judge = _texts(trace, held_out)
+    reader, train, judge = _texts(trace, held_out, least_distinct)
     geometry = reader.metadata.geometry
     weights = weights_of(reader.metadata, model, with_head=False)
     fit = PredictorFit(train, geometry, weights, _provenance(reader, train), max_nodes)
@@ -84,6 +94,7 @@ def fit_acceptance(
     out: Out,
     method: Method = "isotonic",
     held_out: HeldOut = 0.25,
+    least_distinct: LeastDistinct = 0.5,
     model: Model = None,
     as_json: options.Json = False,
 ) -> None:
@@ -96,7 +107,7 @@ def fit_acceptance(
     from specfit.policies.fitting.calibration import AcceptanceFit
     from specfit.policies.fitting.samples import acceptance_sample
 
-    reader, train, judge = _texts(trace, held_out)
+    reader, train, judge = _texts(trace, held_out, least_distinct)
     metadata = reader.metadata
     weights = weights_of(metadata, model, with_head=True)
     sample, temperature = acceptance_sample(train), metadata.sampling.temperature
@@ -111,16 +122,22 @@ def fit_acceptance(
 
 
 def _texts(
-    trace: Path, held_out: float
+    trace: Path, held_out: float, least_distinct: float
 ) -> tuple[TraceReader, list[ObservedText], list[ObservedText]]:
     from specfit.policies.fitting.samples import split_texts
-    from specfit.sim.observe import observed_texts
+    from specfit.sim.observe import observed_texts, without_looping
     from specfit.sim.trace import TraceReader
 
     reader = TraceReader(trace)
     for gap in reader.missing:
         print_note(f"warning: {gap}")
-    texts = list(observed_texts(reader))
+    every_text = list(observed_texts(reader))
+    texts = without_looping(every_text, least_distinct)
+    if len(texts) < len(every_text):
+        print_note(
+            f"{len(every_text) - len(texts)} of {len(every_text)} texts repeat themselves and are "
+            f"left out: a fit on them promises too much elsewhere. See --least-distinct."
+        )
     return reader, *split_texts(texts, max(1, round(held_out * len(texts))))
 
 

@@ -65,12 +65,15 @@ class ObservedText:
 
     Parameters
     ----------
+    tokens : tuple of int
+        Committed tokens without the prompt.
     routing : int16[T, L, K]
         Experts of each token that the target has run, prompt included.
     drafts : tuple of ObservedDraft
         In the order of their roots.
     """
 
+    tokens: tuple[int, ...]
     routing: NDArray[np.int16]
     drafts: tuple[ObservedDraft, ...]
 

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.errors import TraceCoverageError
 from specfit.core.observed import ObservedDraft, ObservedText
+from specfit.sim.metrics import distinct_4
 from specfit.sim.trace import TraceReader
 from specfit.sim.trace.reader import RecordedPrompt
 from specfit.sim.trace.rows import CycleRow, Row
+
+LOOPING = 0.5
+"""Share of distinct runs of four tokens below which a text counts as repeating itself."""
+
+
+def without_looping(
+    texts: Sequence[ObservedText], least_distinct: float = LOOPING
+) -> list[ObservedText]:
+    """Return the texts that do not repeat themselves.
+
+    Looping text is easy to draft and to route: what is fitted on it promises too much elsewhere.
+    Texts too short to tell are kept.
+    """
+    return [text for text in texts if not distinct_4(text.tokens) < least_distinct]
 
 
 def observed_texts(trace: TraceReader) -> Iterator[ObservedText]:
@@ -35,7 +50,7 @@ def _observed(prompt: RecordedPrompt) -> ObservedText:
         draft = _draft(row)
         drafts.append(draft)
         routing.append(draft.routing[np.searchsorted(draft.nodes, _path(row))])
-    return ObservedText(np.concatenate(routing), tuple(drafts))
+    return ObservedText(prompt.text, np.concatenate(routing), tuple(drafts))
 
 
 def _draft(row: Row) -> ObservedDraft:

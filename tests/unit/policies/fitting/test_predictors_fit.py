@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from specfit.core.observed import ObservedText
 from specfit.core.predictor import CoveragePredictor, predictors
 from specfit.policies.fitting.predictors import KINDS, PredictorFit
 from specfit.policies.fitting.samples import split_texts
-from specfit.sim.observe import observed_texts
+from specfit.sim.observe import observed_texts, without_looping
 from specfit.sim.trace import TraceReader
 from specfit.testing.examples import UniformPredictor, example_geometry
 from specfit.testing.predictor_contract import check_predictor
@@ -104,6 +105,13 @@ def test_the_routing_of_a_run_is_that_of_its_positions(
         for draft in run.drafts:
             if draft.root in by_root:
                 assert np.array_equal(draft.routing[0], by_root[draft.root].routing[0])
+
+
+def test_texts_that_repeat_themselves_are_left_out(texts: list[ObservedText]) -> None:
+    loops = replace(texts[0], tokens=(1, 2, 3) * 10)
+    short = replace(texts[0], tokens=(1, 2))
+    assert without_looping([loops, texts[1], short]) == [texts[1], short]
+    assert without_looping([loops], 0.0) == [loops]
 
 
 def test_histories_end_before_the_root(texts: list[ObservedText]) -> None:

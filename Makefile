@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 BENCH_READY := $(VENV)/.bench-ready
 
-.PHONY: help demo test lint bench bench-search gpu docs wheel-test clean
+.PHONY: help demo test lint bench bench-search bench-policies gpu docs wheel-test clean
 
 help:
 	@echo 'make demo          decode, record, replay with the bundled model; prints a table, writes two pictures'
@@ -15,6 +15,7 @@ help:
 	@echo 'make lint          ruff and mypy'
 	@echo 'make bench         the end-to-end benchmark behind the README table (long)'
 	@echo 'make bench-search  microseconds of the exact search'
+	@echo 'make bench-policies  regret of every policy in the simulator, by cache and link'
 	@echo 'make gpu           the tests that need a CUDA device'
 	@echo 'make docs          the documentation site, in site/'
 	@echo 'make wheel-test    sdist and wheel, installed and used in an empty environment'
@@ -36,6 +37,9 @@ bench: $(READY)
 
 bench-search: $(BENCH_READY)
 	@$(BIN)/python -m benchmarks.search
+
+bench-policies: $(READY)
+	@$(BIN)/python -m benchmarks.policies
 
 gpu: $(READY)
 	@$(BIN)/python -m pytest tests/gpu

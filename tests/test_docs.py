@@ -96,6 +96,8 @@ def test_commands_have_these_verbs_and_options(page: Path, command: str) -> None
 def parse(command: Any, arguments: list[str]) -> None:
     """Parse a command line without running it; an unknown verb or option raises."""
     while hasattr(command, "commands"):
+        if arguments and arguments[0] in {name for p in command.params for name in p.opts}:
+            return  # an option of the program itself
         assert arguments and arguments[0] in command.commands, f"no verb {arguments[:1]}"
         command, arguments = command.commands[arguments[0]], arguments[1:]
     if "--help" not in arguments:

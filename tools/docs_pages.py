@@ -17,7 +17,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-LAYERS = ("core", "policies", "sim", "testing")
+LAYERS = ("core", "policies", "sim", "report", "backends", "testing")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -64,10 +64,19 @@ def plugin_section(name: str, cls: type) -> list[str]:
     listed = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     shown = [f for f in listed if f.init]
     lines = [f"### `{name}`", "", inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0], ""]
+    source = source_of(cls)
+    lines += [f"Source: {source}. Departures: [papers](../papers.md).", ""] if source else []
     if shown:
         lines += ["| parameter | type | default |", "|---|---|---|"]
         lines += [f"| `{f.name}` | `{f.type}` | {default_of(f)} |" for f in shown]
     return [*lines, ""]
+
+
+def source_of(cls: type) -> str:
+    """Return the papers that a plug-in's module names."""
+    from specfit.cli.show import _source
+
+    return _source(cls)
 
 
 def default_of(field: dataclasses.Field[object]) -> str:

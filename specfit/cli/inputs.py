@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,13 +64,17 @@ def inputs_of_trace(metadata: TraceMetadata, model: str | None) -> Inputs:
     return inputs_of_model(_folder_of(metadata, model), metadata.geometry, metadata.sampling)
 
 
-def digest_of_inputs(metadata: TraceMetadata, model: str | None) -> str:
-    """Return a digest of the files that `inputs_of_trace` reads: hex, 64 digits."""
-    folder = _folder_of(metadata, model)
+def digest_of_inputs(metadata: TraceMetadata, model: str | None, given: Sequence[Path]) -> str:
+    """Return a digest of the files that `inputs_of_trace` reads, and of those in other folders."""
+    try:
+        folder = _folder_of(metadata, model)
+        own = [folder / part for part in ("predictor", "acceptance")]
+    except CheckpointError:  # then both are given, or making them says what is missing
+        own = []
     digest = hashlib.sha256()
-    for part in ("predictor", "acceptance"):
-        for path in sorted(p for p in (folder / part).glob("*") if p.is_file()):
-            digest.update(f"{part}/{path.name} ".encode() + path.read_bytes())
+    for folder in (*own, *given):
+        for path in sorted(p for p in folder.glob("*") if p.is_file()):
+            digest.update(f"{folder.name}/{path.name} ".encode() + path.read_bytes())
     return digest.hexdigest()
 
 

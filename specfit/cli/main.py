@@ -17,12 +17,13 @@ from specfit.cli import (
     demo,
     doctor,
     explain,
-    import_,
     fit,
+    import_,
     new,
     record,
     repair,
     replay,
+    report,
     show,
     sweep,
     synth,
@@ -105,6 +106,7 @@ for verb in (demo.demo, decode.decode, record.record, replay.replay, sweep.sweep
 app.command()(watch.watch)
 app.command()(synth.synth)
 app.command("import")(import_.import_)
+app.command()(report.report)
 app.command()(repair.repair)
 app.command()(calibrate.calibrate)
 app.add_typer(show.app, name="show")

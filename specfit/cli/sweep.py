@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 import sys
 import time
@@ -18,6 +19,7 @@ import typer
 import specfit
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, print_table, progress
+from specfit.cli.input_specs import Acceptance, Predictor
 from specfit.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -50,6 +52,9 @@ TablesOf = Annotated[
     typer.Option("--model", "-m", help="Model with the fitted tables; by default the trace's."),
 ]
 
+FOLDER = re.compile(r"(?<=folder=)[^,]+")
+"""The folder in the spec of a fitted input."""
+
 
 def sweep(
     traces: Traces,
@@ -63,6 +68,8 @@ def sweep(
     profile: options.Profile = None,
     model: TablesOf = None,
     max_prompts: MaxPrompts = None,
+    predictor: Predictor = None,
+    acceptance: Acceptance = None,
     jobs: Jobs = -1,
     engine: Engine = "local",
     as_json: options.Json = False,
@@ -79,7 +86,7 @@ def sweep(
     links: list[float | None] = [bytes_per_s_from(text) for text in bandwidth]
     caches = with_sizes(cache or (["lru"] if size else ["lru:25%"]), size)
     cells = product(fingerprints, policy, caches, links or [None], seed)
-    evaluate = Evaluate(cost, profile, model, max_prompts)
+    evaluate = Evaluate(cost, profile, model, max_prompts, predictor, acceptance)
     evaluate.check(cells)
     with progress() as bars:
         task = bars.add_task("sweeping", total=len(cells))
@@ -155,6 +162,8 @@ class Evaluate:
     profile: str | None
     model: str | None
     max_prompts: int | None
+    predictor: str | None = None
+    acceptance: str | None = None
     root: str = field(default_factory=lambda: str(Path.cwd()))
     version: str = specfit.__version__
 
@@ -204,6 +213,8 @@ class Evaluate:
         words += [] if self.profile is None else ["--profile", self.profile]
         words += [] if self.model is None else ["--model", self.model]
         words += [] if given is None else ["--max-prompts", str(given)]
+        words += [] if self.predictor is None else ["--predictor", self.predictor]
+        words += [] if self.acceptance is None else ["--acceptance", self.acceptance]
         return shlex.join(words)
 
     def check(self, cells: Sequence[Cell]) -> None:
@@ -232,6 +243,8 @@ class Evaluate:
             given_profile=given,
             model=self.model or "the trace's",
             max_prompts=self.max_prompts,
+            predictor=self.predictor or "the model's",
+            acceptance=self.acceptance or "the model's",
             inputs_sha256=hashlib.sha256("".join(sorted(inputs)).encode()).hexdigest(),
         )
 
@@ -245,7 +258,9 @@ class Evaluate:
         hardware = hardware_of(reader, profile)
         if cell.h2d_bandwidth_bytes_per_s is not None:
             hardware = replace(hardware, h2d_bandwidth_bytes_per_s=cell.h2d_bandwidth_bytes_per_s)
-        inputs = inputs_once(trace, cell.trace_fingerprint, self._model())
+        inputs = inputs_once(
+            trace, cell.trace_fingerprint, self._model(), *map(self._input, self._inputs)
+        )
         cost = cost_from(self._at_root(self.cost), hardware)
         return Replayer(
             reader, hardware, cost, inputs, self.max_prompts, policy_key=cell.policy_key
@@ -256,6 +271,16 @@ class Evaluate:
 
         return profile_from(self._path(profile))
 
+    @property
+    def _inputs(self) -> tuple[str | None, str | None]:
+        return self.predictor, self.acceptance
+
+    def _input(self, spec: str | None) -> str | None:
+        """Return the spec of an input with the paths in it below `root`."""
+        if spec is None:
+            return None
+        return FOLDER.sub(lambda match: self._path(match[0]), self._at_root(spec))
+
     def _model(self) -> str | None:
         return None if self.model is None else self._path(self.model)
 
@@ -263,7 +288,9 @@ class Evaluate:
         from specfit.cli.inputs import digest_of_inputs
         from specfit.sim.trace import TraceReader
 
-        return digest_of_inputs(TraceReader(Path(self._path(trace))).metadata, self._model())
+        metadata = TraceReader(Path(self._path(trace))).metadata
+        given = [folder for spec in self._inputs for folder in FOLDER.findall(spec or "")]
+        return digest_of_inputs(metadata, self._model(), [Path(self._path(f)) for f in given])
 
     def _path(self, text: str) -> str:
         """Return a path below `root`; what is none, like the name of a profile, as it is."""
@@ -291,11 +318,14 @@ def reader_once(trace: str, fingerprint: str) -> TraceReader:
 
 
 @cached
-def inputs_once(trace: str, fingerprint: str, model: str | None) -> Inputs:
+def inputs_once(
+    trace: str, fingerprint: str, model: str | None, predictor: str | None, acceptance: str | None
+) -> Inputs:
     """Return the fitted inputs of a trace; read, and complained of, once a process."""
-    from specfit.cli.inputs import inputs_of_trace
+    from specfit.cli.input_specs import chosen_inputs
 
-    return inputs_of_trace(reader_once(trace, fingerprint).metadata, model)
+    metadata = reader_once(trace, fingerprint).metadata
+    return chosen_inputs(metadata, model, predictor, acceptance)
 
 
 def print_tables(rows: Sequence[Row]) -> None:

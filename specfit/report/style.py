@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import textwrap
 from pathlib import Path
 
+import numpy as np
 from matplotlib import rc_context
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont
 from matplotlib.ft2font import FT2Font
 
 INK = "#1f2933"
 MUTED = "#8a96a3"
+DIM = "#5f6b77"
 FAINT = "#d9dee4"
 ACCENT = "#1769aa"
 ACCENT_PALE = "#dcebf7"
@@ -20,6 +25,8 @@ PAPER = "#ffffff"
 RULES = ("#8e44ad", "#c0392b", "#16a085", "#b8860b", "#2c3e50", "#d35400")
 """One colour for each rule that is held against the choice."""
 DPI = 160
+CAPTION_CHARACTER_IN = 0.065
+"""Width of a character of a caption, on average."""
 
 _SETTINGS = {"svg.hashsalt": "specfit", "svg.fonttype": "path"}
 _SHOWN_AS = {"\n": "↵", "\r": "↵", "\t": "⇥", " ": "␣"}
@@ -37,6 +44,31 @@ def save(figure: Figure, stem: Path) -> list[Path]:
         figure.savefig(paths[0], dpi=DPI)
         figure.savefig(paths[1], metadata={"Date": None})
     return paths
+
+
+def svg_bytes(figure: Figure) -> bytes:
+    """Return the figure as SVG, the same bytes for the same figure."""
+    buffer = io.BytesIO()
+    with rc_context(_SETTINGS):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def wrapped(text: str, width_in: float) -> list[str]:
+    """Return a caption as lines that fit so many inches."""
+    return textwrap.wrap(text, int(width_in / CAPTION_CHARACTER_IN)) or [""]
+
+
+def pale(color: str, share: float) -> tuple[float, float, float]:
+    """Return a colour mixed with the paper: 0 is the paper, 1 the colour."""
+    ink, paper = np.array(to_rgb(color)), np.array(to_rgb(PAPER))
+    red, green, blue = (share * ink + (1 - share) * paper).tolist()
+    return red, green, blue
+
+
+def visible_label(text: str, limit: int) -> str:
+    """Return a name, at most `limit` characters long."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def visible(text: str, limit: int) -> str:

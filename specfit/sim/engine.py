@@ -65,11 +65,11 @@ def run_jobs(jobs: Iterable[Any], num_workers: int) -> Iterator[Any]:
     try:
         parallel = joblib.Parallel(n_jobs=num_workers, return_as="generator_unordered")
     except ValueError:  # Ray's backend returns lists only
-        parallel = joblib.Parallel(n_jobs=num_workers)
         queue = iter(jobs)
         size = CELLS_A_ROUND * joblib.effective_n_jobs(num_workers)
-        while batch := list(islice(queue, size)):
-            yield from parallel(batch)
+        with joblib.Parallel(n_jobs=num_workers) as parallel:  # one pool for all rounds
+            while batch := list(islice(queue, size)):
+                yield from parallel(batch)
         return
     yield from parallel(jobs)
 

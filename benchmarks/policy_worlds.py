@@ -11,6 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import joblib
+import numpy as np
 
 from benchmarks.policy_grid import PLANS
 from specfit.cli.inputs import Inputs, inputs_of_trace
@@ -22,6 +23,8 @@ from specfit.policies.acceptance.adaptive import Adaptive
 from specfit.policies.fitting.calibration import AcceptanceFit
 from specfit.policies.fitting.predictors import PredictorFit
 from specfit.policies.fitting.samples import acceptance_sample
+from specfit.sim.importers import esft
+from specfit.sim.importers.imported import ImportOptions
 from specfit.sim.observe import observed_texts
 from specfit.sim.synth.parameters import QWEN3_30B_A3B, task_named
 from specfit.sim.synth.trace import write_synthetic
@@ -29,7 +32,6 @@ from specfit.sim.trace import TraceReader
 
 DATA = Path(__file__).parents[1] / "specfit" / "data"
 HALVES = ("train", "test")
-PREDICTOR_KIND = "token-table"
 
 MACHINE = "pcie4-x16"
 """Shipped profile of the compute; the cell sets the bandwidth of the link."""
@@ -69,14 +71,14 @@ class World:
         As printed.
     write : callable
         Writes the trace of a half into a folder: ``write(half, folder, num_prompts, num_tokens)``.
-    is_fitted : bool
-        Whether the predictor and the acceptance model are fitted on the half to tune on; else they
-        are those that the model ships.
+    predictor : str, optional
+        Kind of the predictor that is fitted, with acceptance curves, on the half to tune on;
+        without it both are those that the model ships.
     """
 
     name: str
     write: Callable[[str, Path, int, int], None]
-    is_fitted: bool
+    predictor: str | None = None
 
     def trace(self, folder: Path, half: str) -> Path:
         """Return where the trace of a half lies."""
@@ -114,10 +116,28 @@ def write_synth(task: str, half: str, folder: Path, num_prompts: int, num_tokens
     )
 
 
+def write_recorded(half: str, folder: Path, num_prompts: int, num_tokens: int) -> None:
+    """Give the recorded routing of DeepSeek-V2-Lite drawn trees: every other text for a half."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with np.load(esft.BUNDLED, allow_pickle=False) as arrays:
+        tasks = sorted(name[:-4] for name in arrays.files if name.endswith("_ids"))
+        texts = [
+            text
+            for task in tasks
+            for text in np.split(arrays[f"{task}_ids"], np.cumsum(arrays[f"{task}_lens"])[:-1])
+        ]
+    longest = int(num_tokens / (1 - esft.PROMPT_SHARE))
+    chosen = [text[:longest] for text in texts[HALVES.index(half) :: 2][:num_prompts]]
+    cut = folder.parent / f"{half}.npz"
+    np.savez(cut, cut_ids=np.concatenate(chosen), cut_lens=np.array([len(t) for t in chosen]))
+    esft.write_trace(cut, folder, ImportOptions(), PLANS)
+
+
 WORLDS = (
-    World("tiny", write_tiny, is_fitted=False),
-    World("synth-gsm8k", partial(write_synth, "gsm8k"), is_fitted=True),
-    World("synth-cnn-dm", partial(write_synth, "cnn-dm"), is_fitted=True),
+    World("tiny", write_tiny),
+    World("synth-gsm8k", partial(write_synth, "gsm8k"), "token-table"),
+    World("synth-cnn-dm", partial(write_synth, "cnn-dm"), "token-table"),
+    World("deepseek-v2-lite", write_recorded, "decayed-frequency"),
 )
 
 
@@ -127,19 +147,18 @@ def prepare(world: World, folder: Path, num_prompts: int, num_tokens: int) -> No
     write = joblib.delayed(world.write)
     jobs = (write(h, world.trace(folder, h), num_prompts, num_tokens) for h in missing)
     joblib.Parallel(n_jobs=2)(jobs)
-    if world.is_fitted and not (folder / world.name / "inputs").is_dir():
-        fit_inputs(world.trace(folder, "train"), folder / world.name / "inputs")
+    fitted = folder / world.name / "inputs" / (world.predictor or "")
+    if world.predictor and not fitted.is_dir():
+        fit_inputs(world.trace(folder, "train"), world.predictor, fitted)
 
 
-def fit_inputs(trace: Path, folder: Path) -> None:
+def fit_inputs(trace: Path, kind: str, folder: Path) -> None:
     """Fit a predictor and acceptance curves on a trace."""
     reader = TraceReader(trace)
     texts = tuple(observed_texts(reader))
     about = {"trace": reader.fingerprint}
     shape, print_of = reader.metadata.geometry, reader.fingerprint
-    PredictorFit(texts, shape, print_of, about, MOST_NODES).write(
-        PREDICTOR_KIND, folder / "predictor"
-    )
+    PredictorFit(texts, shape, print_of, about, MOST_NODES).write(kind, folder / "predictor")
     temperature = reader.metadata.sampling.temperature
     AcceptanceFit(acceptance_sample(texts), temperature, print_of, about).write(
         "depth-rank", folder / "acceptance"
@@ -149,8 +168,9 @@ def fit_inputs(trace: Path, folder: Path) -> None:
 @cache
 def inputs_of(world_folder: str, trace: str) -> Inputs:
     """Return the predictor and the acceptance model of a world; read once a process."""
-    metadata, fitted = TraceReader(Path(trace)).metadata, Path(world_folder) / "inputs"
-    if not fitted.is_dir():
+    metadata = TraceReader(Path(trace)).metadata
+    fitted = next(Path(world_folder).glob("inputs/*"), None)
+    if fitted is None:
         return inputs_of_trace(metadata, None)
-    predictor = predictors.build(PREDICTOR_KIND, {"folder": str(fitted / "predictor")})
+    predictor = predictors.build(fitted.name, {"folder": str(fitted / "predictor")})
     return Inputs(predictor, Adaptive(str(fitted / "acceptance"), metadata.sampling.temperature))

@@ -108,8 +108,10 @@ class _RecordedText(SynthBackend):
         return is_text
 
 
-def write_trace(path: Path, folder: Path, options: ImportOptions) -> tuple[str, ...]:
-    """Write a position-complete trace of every text in a file."""
+def write_trace(
+    path: Path, folder: Path, options: ImportOptions, plans: tuple[DraftPlan, ...] = PLANS
+) -> tuple[str, ...]:
+    """Write a position-complete trace of every text in a file, with what the plans draw."""
     texts = _texts(path)
     geometry = ModelGeometry(
         num_layers=texts[0].shape[1],
@@ -125,9 +127,9 @@ def write_trace(path: Path, folder: Path, options: ImportOptions) -> tuple[str, 
         requests.append(Request(draw_prompt(rng, num_prompt), len(text) - num_prompt + 1))
     backend = _RecordedText(texts, geometry)
     specs = {"model": "synth", "synthetic": {"source": path.name}}
-    metadata = replace(metadata_of(backend, "positions", PLANS, specs=specs), origin="synthetic")
+    metadata = replace(metadata_of(backend, "positions", plans, specs=specs), origin="synthetic")
     with TraceWriter.create(folder, metadata) as writer:
-        record_positions(backend, requests, PLANS, writer)
+        record_positions(backend, requests, plans, writer)
     return UNKNOWN
 
 

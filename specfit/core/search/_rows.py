@@ -104,7 +104,9 @@ def worth_of(rows: Rows, chosen: Any, worths: Any, load: Any) -> None:
         if chosen[node]:
             worth = worths[node]
             if cols.size == 0:
-                add_row(rows, node, load, worth)
+                row = vals[node * load.size : (node + 1) * load.size]
+                for c in range(row.size):
+                    load[c] += worth * row[c]
                 continue
             for entry in range(indptr[node], indptr[node + 1]):
                 i = np.uint64(entry)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from specfit.cli import options
-from specfit.cli.console import print_note, progress
+from specfit.cli.console import print_note, print_table, progress
 
 DEFAULT_PLANS = ("eagle3:depth=4,top_k=8,max_nodes=32", "eagle3:depth=6,top_k=2", "chain:depth=8")
 
@@ -24,6 +24,9 @@ NumTokens = Annotated[
 Plans = Annotated[
     list[str],
     typer.Option("--plans", help="What a policy may ask for: eagle3:depth=4,top_k=8; several."),
+]
+ShowFit = Annotated[
+    bool, typer.Option("--show-fit", help="Measure the trace, beside what was published.")
 ]
 Overconfidence = Annotated[
     float,
@@ -41,6 +44,7 @@ def synth(
     plans: Plans = [],  # noqa: B006 - typer copies
     overconfidence: Overconfidence = 1.0,
     seed: options.Seed = 0,
+    show_fit: ShowFit = False,
 ) -> None:
     """Draw a [bold]synthetic[/bold] trace at the size of Qwen3-30B-A3B: no model, no GPU.
 
@@ -65,7 +69,35 @@ def synth(
             overconfidence=overconfidence,
             on_position=lambda index, done: bars.update(bar, completed=index * num_tokens + done),
         )
+    if show_fit:
+        print_fit(out)
     print_note(
         f"{prompts} synthetic texts drawn in {out}. Next: specfit replay {out} "
         f"--profile pcie4-x16 --policy autoregressive --policy specfit"
+    )
+
+
+def print_fit(trace: Path) -> None:
+    """Print each target beside what a trace of `specfit synth` has, and how many are met."""
+    from specfit.sim.synth.fit import fit_lines
+    from specfit.sim.trace import TraceReader
+
+    lines = fit_lines(TraceReader(trace))
+    marks = {True: "yes", False: "no", None: ""}
+    rows = [
+        [
+            line.what,
+            "-" if line.is_met is None else f"{line.target:.3f}",
+            f"{line.found:.3f}",
+            marks[line.is_met],
+            line.source,
+        ]
+        for line in lines
+    ]
+    met = [line.is_met for line in lines if line.is_met is not None]
+    print_table(
+        ["", "published", "synthetic", "near", "source"],
+        rows,
+        title=f"fit of {trace.name}: synthetic",
+        note=f"{sum(met)} of {len(met)} targets are met: within 10 %, hit rates within 2 points.",
     )

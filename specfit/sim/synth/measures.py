@@ -17,10 +17,10 @@ HISTORY_DECAY = 0.95
 TABLE_WEIGHT = 2.0
 """How many tokens the average over all tokens counts for in a token's row of the table."""
 
-NUM_COMPONENTS = 96
+NUM_COMPONENTS = 64
 """Principal components of the full-stack routing that the ridge regression looks at."""
 
-RIDGE_PENALTY = 30.0
+RIDGE_PENALTY = 1000.0
 
 Routing = NDArray[np.int16]
 Masks = NDArray[np.bool_]
@@ -98,25 +98,27 @@ def ridge_precision(
 ) -> list[float]:
     """Return how many of the 8 experts that a ridge regression names are needed, by horizon.
 
-    It looks at one token's routing in the whole stack (as its layer's own experts and
-    `NUM_COMPONENTS` principal components of all layers') and names the experts of a token ahead.
+    It looks at one token's routing in the whole stack, in `NUM_COMPONENTS` principal components,
+    and names the experts of a token ahead.
     """
-    now = [_generated(text) for text in known]
-    then = [_generated(text) for text in texts]
-    mean, basis = _components(np.concatenate(now))
+    mean, basis = _components(np.concatenate([_generated(text) for text in known]))
     precisions = []
     for horizon in horizons:
-        ahead = [(mask[:-horizon], mask[horizon:]) for mask in now]
-        x, y = (np.concatenate(parts) for parts in zip(*ahead, strict=True))
-        tested = [(mask[:-horizon], mask[horizon:]) for mask in then]
-        xt, yt = (np.concatenate(parts) for parts in zip(*tested, strict=True))
-        z, zt = (_project(m, mean, basis) for m in (x, xt))
-        found = [
-            _ridge_layer(z, x[:, layer], y[:, layer], zt, xt[:, layer], yt[:, layer])
-            for layer in range(x.shape[1])
-        ]
-        precisions.append(float(np.mean(found)))
+        x, y = _pairs(known, horizon)
+        x_test, y_test = _pairs(texts, horizon)
+        z, z_test = (_project(masks, mean, basis) for masks in (x, x_test))
+        gram = z.T @ z + np.float32(RIDGE_PENALTY) * np.eye(z.shape[1], dtype=np.float32)
+        weights = np.linalg.solve(gram, z.T @ y.reshape(len(y), -1).astype(np.float32))
+        scores = (z_test @ weights).reshape(y_test.shape)
+        precisions.append(float(_precision_by_layer(scores, y_test).mean()))
     return precisions
+
+
+def _pairs(texts: Sequence[Text], horizon: int) -> tuple[Masks, Masks]:
+    """Return the masks of all generated tokens, and of those `horizon` later."""
+    masks = [_generated(text) for text in texts]
+    now = np.concatenate([mask[:-horizon] for mask in masks])
+    return now, np.concatenate([mask[horizon:] for mask in masks])
 
 
 def _generated(text: Text) -> Masks:
@@ -139,24 +141,10 @@ def _components(masks: Masks) -> tuple[NDArray[np.float32], NDArray[np.float32]]
 def _project(
     masks: Masks, mean: NDArray[np.float32], basis: NDArray[np.float32]
 ) -> NDArray[np.float32]:
+    """Return the components of each row, and a 1."""
     flat = masks.reshape(len(masks), -1).astype(np.float32)
-    projected: NDArray[np.float32] = (flat - mean) @ basis
-    return projected
-
-
-def _ridge_layer(
-    z: NDArray[np.float32],
-    own: Masks,
-    target: Masks,
-    z_test: NDArray[np.float32],
-    own_test: Masks,
-    target_test: Masks,
-) -> float:
-    x = np.concatenate([z, own, np.ones((len(z), 1))], axis=1, dtype=np.float32)
-    gram = x.T @ x + np.float32(RIDGE_PENALTY) * np.eye(x.shape[1], dtype=np.float32)
-    weights = np.linalg.solve(gram, x.T @ target.astype(np.float32))
-    x_test = np.concatenate([z_test, own_test, np.ones((len(z_test), 1))], axis=1, dtype=np.float32)
-    return float(_precision_by_layer((x_test @ weights)[:, None], target_test[:, None]).mean())
+    ones = np.ones((len(masks), 1), np.float32)
+    return np.concatenate([(flat - mean) @ basis, ones], axis=1)
 
 
 def _precision(scores: NDArray[np.float32], needed: Masks) -> float:

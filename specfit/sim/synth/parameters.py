@@ -41,6 +41,9 @@ MEASURED_OVERLAP = {
 MEAN_OVERLAP = 0.427
 """The same, over all layers and the 3,225 generated tokens."""
 
+OVERLAP_SCALE = 1.015
+"""Overlaps are aimed so much above these: another source has 0.47 on average."""
+
 BEST_SLOTS = (
     *(49, 36, 38, 36, 35, 34, 27, 25, 29, 29, 32, 34, 31, 40, 31, 28),
     *(34, 36, 26, 27, 30, 31, 32, 37, 30, 40, 35, 30, 32, 37, 26, 26),
@@ -110,32 +113,40 @@ class Task:
     prompt_tokens, text_tokens : int
         Length of a prompt, and tokens to generate.
     first_acceptance : float
-        Mean probability that the drafter's best token, one level down, is the target's.
+        Mean probability that the drafter's best token, one level down, is the target's; fitted to
+        `committed`.
+    committed : float
+        Tokens a cycle that EAGLE-3 commits with 32 nodes, depth 4, top-k 8 (arXiv 2605.00342).
     """
 
     name: str
     prompt_tokens: int
     text_tokens: int
     first_acceptance: float
+    committed: float
 
 
 ROUTING = RoutingParameters(
-    global_share=0.25,
-    prompt_share=0.05,
-    drift_share=0.44,
-    topic_share=0.26,
-    drift_carry=0.99,
-    topic_carry=0.75,
+    global_share=0.345,
+    prompt_share=0.02,
+    drift_share=0.395,
+    topic_share=0.24,
+    drift_carry=0.9966,
+    topic_carry=0.74,
     num_drifts=12,
-    num_topics=8,
-    token_share=0.26,
+    num_topics=5,
+    token_share=0.27,
     first_token_share=0.75,
     token_depth=1.5,
-    prompt_turnover=0.50,
+    prompt_turnover=0.70,
 )
 
-ACCEPTANCE_BY_LEVEL = 0.95
-"""Each level's best token is this much less likely to be right than the level's before."""
+ACCEPTANCE_BY_LEVEL = 0.954
+"""Each level's best token is this much less likely to be right than the level's before.
+
+With 0.746 at the first level it gives the 2.64, 3.01 and 3.15 tokens a cycle that chains of 3, 5
+and 7 commit on GSM8K (SpecForge, Qwen3-30B-A3B-Instruct-2507) within 0.2 %.
+"""
 
 RANK_SHARES = (
     *(0.2951, 0.1557, 0.0615, 0.0533, 0.0410, 0.0328, 0.0205, 0.0164),
@@ -154,8 +165,8 @@ Below 1 it piles up near 1, as confidences do.
 """
 
 TASKS = (
-    Task("gsm8k", prompt_tokens=96, text_tokens=128, first_acceptance=0.85),
-    Task("cnn-dm", prompt_tokens=768, text_tokens=96, first_acceptance=0.60),
+    Task("gsm8k", prompt_tokens=96, text_tokens=128, first_acceptance=0.938, committed=4.64),
+    Task("cnn-dm", prompt_tokens=768, text_tokens=96, first_acceptance=0.48, committed=2.95),
 )
 
 
@@ -185,4 +196,4 @@ def layer_overlaps() -> NDArray[np.float64]:
     missing = MEAN_OVERLAP * len(slots) - sum(MEASURED_OVERLAP.values())
     overlaps += missing / len(others)
     overlaps[measured] = list(MEASURED_OVERLAP.values())
-    return overlaps
+    return np.asarray(OVERLAP_SCALE * overlaps)

@@ -30,7 +30,7 @@ from specfit.sim.replay import TraceReference, replay
 from specfit.sim.trace import TraceReader
 
 TINY = Path(__file__).parents[1] / "specfit" / "data" / "tiny"
-CACHES = ("lru:25%", "lru:50%", "lru:75%")
+CACHES = ("lru:50%", "lru:75%", "lru:25%")
 Row = dict[str, Any]
 
 
@@ -189,12 +189,13 @@ class Hard(CoveragePredictor):
 
 def ablation(
     trace: TraceReader,
+    cache: str,
     fitted: Mapping[str, CoveragePredictor],
     calibrated: Mapping[str, AcceptanceModel],
     profile: HardwareProfile,
     num_prompts: int,
 ) -> list[Row]:
-    """One row a cache, predictor, acceptance model and coverage: simulated tokens a second."""
+    """One row a predictor, coverage and acceptance model: simulated tokens a second."""
     geometry = trace.metadata.geometry
     table, ranked = fitted["token-table"], calibrated["depth-rank"]
     coverage: dict[str, CoveragePredictor] = {
@@ -216,16 +217,13 @@ def ablation(
         for name, model in acceptance.items()
         if name != "depth-rank"
     ]
+    plain = _tokens_per_s(trace, Autoregressive(), cache, profile, table, ranked, num_prompts)
     rows = []
-    for cache in CACHES:
-        plain = _tokens_per_s(trace, Autoregressive(), cache, profile, table, ranked, num_prompts)
-        for predictor, kind, p, method, model in settings:
-            found = _tokens_per_s(trace, SpecFit(), cache, profile, p, model, num_prompts)
-            row = {"cache": cache, "predictor": predictor, "coverage": kind, "acceptance": method}
-            rows.append(
-                {**row, "simulated_tokens_per_s": found, "simulated_speedup": found / plain}
-            )
-            print(f"{cache} {predictor:26s} {kind:9s} {method:12s} {found / plain:.3f}", flush=True)
+    for predictor, kind, p, method, model in settings:
+        found = _tokens_per_s(trace, SpecFit(), cache, profile, p, model, num_prompts)
+        row = {"predictor": predictor, "coverage": kind, "acceptance": method}
+        rows.append({**row, "simulated_tokens_per_s": found, "simulated_speedup": found / plain})
+        print(f"{cache} {predictor:26s} {kind:9s} {method:12s} {found / plain:.3f}", flush=True)
     return rows
 
 

@@ -25,7 +25,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from benchmarks.predictor_rows import ablation, acceptance_rows, expert_rows, overlap_rows
+from benchmarks.predictor_rows import CACHES, ablation, acceptance_rows, expert_rows, overlap_rows
 from specfit.cli.input_specs import weights_of
 from specfit.cli.manifest import manifest
 from specfit.core.profile import HardwareProfile
@@ -89,7 +89,9 @@ def _tables(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, An
     fit = PredictorFit(train, geometry, weights, {}, options.max_nodes)
     fitted = {kind: fit.write(kind, folder / kind) for kind in KINDS}
     yield "experts", expert_rows(fitted, judge, geometry, options.drafts_apart)
-    yield "simulated", ablation(judge_on, fitted, calibrated, profile(), options.replayed)
+    for cache in CACHES:
+        rows = ablation(judge_on, cache, fitted, calibrated, profile(), options.replayed)
+        yield f"simulated, {cache}", rows
 
 
 def _traces(options: argparse.Namespace, folder: Path) -> tuple[TraceReader, TraceReader]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from specfit.core.predictor import AcceptanceModel, CoveragePredictor
     from specfit.core.registry import Registry
     from specfit.sim.trace import TraceMetadata
-
-T = TypeVar("T")
 
 Predictor = Annotated[
     str | None,
@@ -42,7 +40,7 @@ def predictor_from(spec: str, geometry: ModelGeometry) -> CoveragePredictor:
     import specfit.sim.oracle  # noqa: F401 - registers the references
     from specfit.core.predictor import CoveragePredictor, predictors
 
-    predictor = _build(predictors, spec, CoveragePredictor, geometry=geometry)
+    predictor: CoveragePredictor = _build(predictors, spec, CoveragePredictor, geometry=geometry)
     predictor.check_geometry(geometry)
     return predictor
 
@@ -52,7 +50,10 @@ def acceptance_from(spec: str, temperature: float) -> AcceptanceModel:
     import specfit.policies.acceptance  # noqa: F401 - registers the shipped ones
     from specfit.core.predictor import AcceptanceModel, acceptance_models
 
-    return _build(acceptance_models, spec, AcceptanceModel, temperature=temperature)
+    model: AcceptanceModel = _build(
+        acceptance_models, spec, AcceptanceModel, temperature=temperature
+    )
+    return model
 
 
 def chosen_inputs(
@@ -112,7 +113,7 @@ def _check(plugin: object, spec: str, expected: str) -> None:
         )
 
 
-def _build(registry: Registry[Any], spec: str, base: type[T], **given: Any) -> T:
+def _build(registry: Registry[Any], spec: str, base: type[Any], **given: Any) -> Any:
     """Return the object of a spec; `given` fills fields that the class has and the spec lacks."""
     name, params = registry.parse(spec)
     cls = registry.get(name)
@@ -122,5 +123,4 @@ def _build(registry: Registry[Any], spec: str, base: type[T], **given: Any) -> T
             f"{cls.__name__} is not. Write @dataclass class {cls.__name__}({base.__name__})."
         )
     wanted = {f.name for f in fields(cls)}
-    made: T = registry.build(name, {**{k: v for k, v in given.items() if k in wanted}, **params})
-    return made
+    return registry.build(name, {**{k: v for k, v in given.items() if k in wanted}, **params})

@@ -60,8 +60,8 @@ def fit_isotonic(sample: AcceptanceSample) -> dict[str, NDArray[np.float64]]:
     edges = np.unique(np.quantile(log_probs, np.linspace(0, 1, NUM_BINS + 1)[1:-1]))
     bins = np.searchsorted(edges, log_probs)
     num_bins = len(edges) + 1
-    centres = np.bincount(bins, np.exp(log_probs), num_bins)
-    centres /= np.maximum(np.bincount(bins, minlength=num_bins), 1)
+    sums: NDArray[np.float64] = np.bincount(bins, np.exp(log_probs), num_bins)
+    centres = sums / np.maximum(np.bincount(bins, minlength=num_bins), 1)
     depths, ranks = _cells(sample)
     values = np.empty((NUM_DEPTHS, NUM_RANKS, num_bins))
     for rank in range(NUM_RANKS):
@@ -103,8 +103,8 @@ def _steps(
     prior_weight: float,
 ) -> NDArray[np.float64]:
     """Return the non-decreasing share of each bin, pulled to `prior`."""
-    counts = np.bincount(bins, minlength=len(prior)) + prior_weight
-    hits = np.bincount(bins, accepted, len(prior)) + prior_weight * prior
+    counts: NDArray[np.float64] = np.bincount(bins, minlength=len(prior)) + prior_weight
+    hits: NDArray[np.float64] = np.bincount(bins, accepted, len(prior)) + prior_weight * prior
     return pool_adjacent_violators(hits / counts, counts)
 
 

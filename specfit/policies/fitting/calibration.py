@@ -30,6 +30,9 @@ METHODS = ("temperature", "isotonic", "logistic", "depth-rank")
 """Acceptance models that can be fitted."""
 
 NUM_BINS = 24
+BIN_PENALTY = 4.0
+"""Pull of a cell's bin to that of its rank, in nodes."""
+
 _RIDGE = 1e-2
 
 
@@ -54,13 +57,13 @@ def fit_temperature(sample: AcceptanceSample) -> dict[str, NDArray[np.float64]]:
 def fit_isotonic(sample: AcceptanceSample) -> dict[str, NDArray[np.float64]]:
     """Return bin edges of log q and the non-decreasing value of each bin, [D, R, B].
 
-    A cell's bins count with those of its rank, which weigh as `CELL_PENALTY` nodes a bin.
+    Each bin of a cell is pulled to that of its rank, as if `BIN_PENALTY` more nodes said so.
     """
     log_probs = sample.log_probs.astype(np.float64)
     edges = np.unique(np.quantile(log_probs, np.linspace(0, 1, NUM_BINS + 1)[1:-1]))
     bins = np.searchsorted(edges, log_probs)
     num_bins = len(edges) + 1
-    sums: NDArray[np.float64] = np.bincount(bins, np.exp(log_probs), num_bins)
+    sums = np.bincount(bins, np.exp(log_probs), num_bins).astype(np.float64)
     centres = sums / np.maximum(np.bincount(bins, minlength=num_bins), 1)
     depths, ranks = _cells(sample)
     values = np.empty((NUM_DEPTHS, NUM_RANKS, num_bins))
@@ -69,9 +72,7 @@ def fit_isotonic(sample: AcceptanceSample) -> dict[str, NDArray[np.float64]]:
         pooled = _steps(bins[of_rank], sample.accepted[of_rank], centres, 1.0)
         for depth in range(NUM_DEPTHS):
             cell = of_rank & (depths == depth)
-            values[depth, rank] = _steps(
-                bins[cell], sample.accepted[cell], pooled, CELL_PENALTY / 10
-            )
+            values[depth, rank] = _steps(bins[cell], sample.accepted[cell], pooled, BIN_PENALTY)
     return {"edges": edges, "values": values}
 
 
@@ -103,8 +104,8 @@ def _steps(
     prior_weight: float,
 ) -> NDArray[np.float64]:
     """Return the non-decreasing share of each bin, pulled to `prior`."""
-    counts: NDArray[np.float64] = np.bincount(bins, minlength=len(prior)) + prior_weight
-    hits: NDArray[np.float64] = np.bincount(bins, accepted, len(prior)) + prior_weight * prior
+    counts = np.bincount(bins, minlength=len(prior)).astype(np.float64) + prior_weight
+    hits = np.bincount(bins, accepted, len(prior)).astype(np.float64) + prior_weight * prior
     return pool_adjacent_violators(hits / counts, counts)
 
 

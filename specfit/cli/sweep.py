@@ -20,6 +20,7 @@ import specfit
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, print_table, progress
 from specfit.cli.input_specs import Acceptance, Predictor
+from specfit.cli.replay import Host, Overlap, Prefetch
 from specfit.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ def sweep(
     max_prompts: MaxPrompts = None,
     predictor: Predictor = None,
     acceptance: Acceptance = None,
+    overlap: Overlap = None,
+    prefetch: Prefetch = "none",
+    host: Host = None,
     jobs: Jobs = -1,
     engine: Engine = "local",
     as_json: options.Json = False,
@@ -86,7 +90,9 @@ def sweep(
     links: list[float | None] = [bytes_per_s_from(text) for text in bandwidth]
     caches = with_sizes(cache or (["lru"] if size else ["lru:25%"]), size)
     cells = product(fingerprints, policy, caches, links or [None], seed)
-    evaluate = Evaluate(cost, profile, model, max_prompts, predictor, acceptance)
+    evaluate = Evaluate(
+        cost, profile, model, max_prompts, predictor, acceptance, overlap, prefetch, host
+    )
     evaluate.check(cells)
     with progress() as bars:
         task = bars.add_task("sweeping", total=len(cells))
@@ -164,6 +170,9 @@ class Evaluate:
     max_prompts: int | None
     predictor: str | None = None
     acceptance: str | None = None
+    overlap: str | None = None
+    prefetch: str = "none"
+    host: str | None = None
     root: str = field(default_factory=lambda: str(Path.cwd()))
     version: str = specfit.__version__
 
@@ -215,6 +224,9 @@ class Evaluate:
         words += [] if given is None else ["--max-prompts", str(given)]
         words += [] if self.predictor is None else ["--predictor", self.predictor]
         words += [] if self.acceptance is None else ["--acceptance", self.acceptance]
+        words += [] if self.overlap is None else ["--overlap", self.overlap]
+        words += [] if self.prefetch == "none" else ["--prefetch", self.prefetch]
+        words += [] if self.host is None else ["--host", self.host]
         return shlex.join(words)
 
     def check(self, cells: Sequence[Cell]) -> None:
@@ -245,6 +257,9 @@ class Evaluate:
             max_prompts=self.max_prompts,
             predictor=self.predictor or "the model's",
             acceptance=self.acceptance or "the model's",
+            overlap=self.overlap or "the profile's",
+            prefetch=self.prefetch,
+            host=self.host,
             inputs_sha256=hashlib.sha256("".join(sorted(inputs)).encode()).hexdigest(),
         )
 
@@ -255,7 +270,7 @@ class Evaluate:
         trace = self._path(cell.trace)
         reader = reader_once(trace, cell.trace_fingerprint)
         profile = self.profile and self._path(self.profile)
-        hardware = hardware_of(reader, profile)
+        hardware = hardware_of(reader, profile, self.overlap)
         if cell.h2d_bandwidth_bytes_per_s is not None:
             hardware = replace(hardware, h2d_bandwidth_bytes_per_s=cell.h2d_bandwidth_bytes_per_s)
         inputs = inputs_once(
@@ -263,7 +278,14 @@ class Evaluate:
         )
         cost = cost_from(self._at_root(self.cost), hardware)
         return Replayer(
-            reader, hardware, cost, inputs, self.max_prompts, policy_key=cell.policy_key
+            reader,
+            hardware,
+            cost,
+            inputs,
+            self.max_prompts,
+            policy_key=cell.policy_key,
+            prefetch=self.prefetch,
+            host=self.host,
         )
 
     def _profile(self, profile: str) -> HardwareProfile:

@@ -161,9 +161,9 @@ def copies_table(results: Results) -> Table:
             _percent(m.hit_rate, 1),
             _percent(m.wasted_bytes / m.h2d_bytes if m.h2d_bytes else math.nan, 1),
             _count(result.belady_misses, m.num_committed),
-            _above(m.num_misses, result.belady_misses),
-            _above(result.shuffled_misses, m.num_misses),
-            _above(result.dealt_misses, m.num_misses),
+            _above(m.num_misses + m.num_prefetched, result.belady_misses),
+            _above(result.shuffled_misses, result.ordered_misses),
+            _above(result.dealt_misses, result.ordered_misses),
         ]
 
     return _long(

@@ -27,6 +27,8 @@ class LocalityControl:
 
     Parameters
     ----------
+    ordered_misses : int
+        The passes as they came.
     shuffled_misses : int
         The passes of each text in an order drawn at random: what is popular in the text is left.
     dealt_misses : int
@@ -34,6 +36,7 @@ class LocalityControl:
         in all of them is left.
     """
 
+    ordered_misses: int
     shuffled_misses: int
     dealt_misses: int
 
@@ -41,7 +44,9 @@ class LocalityControl:
 def locality_control(
     results: Sequence[DecodeResult], cache: ExpertCache, rng: np.random.Generator
 ) -> LocalityControl:
-    """Return what the cache copies when the cycles of these requests come in drawn orders.
+    """Return what the cache copies when the cycles of these requests come in other orders.
+
+    Nothing is prefetched here, whatever the requests did.
 
     Parameters
     ----------
@@ -56,7 +61,7 @@ def locality_control(
     pool = iter(_in_drawn_order([p for of_text in passes for p in of_text], rng))
     dealt = [[next(pool) for _ in of_text] for of_text in passes]
     return LocalityControl(
-        count_misses(results, shuffled, cache), count_misses(results, dealt, cache)
+        *(count_misses(results, order, cache) for order in (passes, shuffled, dealt))
     )
 
 

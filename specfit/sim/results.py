@@ -103,6 +103,11 @@ class Result:
         return self._sum("belady_misses")
 
     @property
+    def ordered_misses(self) -> int | None:
+        """Misses for the passes as they came, without prefetching."""
+        return self._sum("ordered_misses")
+
+    @property
     def shuffled_misses(self) -> int | None:
         """Misses for the passes of each text in a drawn order."""
         return self._sum("shuffled_misses")

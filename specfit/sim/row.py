@@ -14,6 +14,7 @@ from specfit.sim.belady import belady_floor
 from specfit.sim.locality import locality_control
 from specfit.sim.metrics import Calibration, acceptance_by_depth, measure, union_by_nodes
 
+FLOORS = ("belady_misses", "ordered_misses", "shuffled_misses", "dealt_misses")
 SHUFFLE_KEY = 0
 """Key of the generator that draws the orders of the locality control."""
 
@@ -65,13 +66,14 @@ def _floors(
 ) -> dict[str, int | None]:
     """Return the least copies for the same passes, and those for the same in drawn orders."""
     if not cache.keeps_experts:
-        return {"belady_misses": None, "shuffled_misses": None, "dealt_misses": None}
+        return dict.fromkeys(FLOORS)
     floor = None  # the floor is that of slots which belong to a layer
     if not isinstance(cache, Pool):
         floor = belady_floor(results, geometry, cache.capacity)
     control = locality_control(results, cache, np.random.default_rng(SHUFFLE_KEY))
     return {
         "belady_misses": floor,
+        "ordered_misses": control.ordered_misses,
         "shuffled_misses": control.shuffled_misses,
         "dealt_misses": control.dealt_misses,
     }

@@ -314,7 +314,8 @@ def recorded_rows(trace: TraceReader, name: str, repeats: int, count: int) -> li
             what = f"{label}: affine, {'0/1' if hard else 'expected'} coverage, median"
             rows.append(Row(what, median_ms(times), "ms", note=nodes))
         rows += general_rows(cycles, f"{label}: general")
-        rows.append(union_row([c.first(NUM_NODES) for c in cycles[:: max(1, count // 10)]], label))
+        some = cycles[:: max(1, len(cycles) // 10)]
+        rows.append(union_row([cycle.first(NUM_NODES) for cycle in some], label))
     return rows
 
 

@@ -36,11 +36,11 @@ from specfit.sim.trace import TraceReader, TraceWriter, metadata_of
 DATA = Path(__file__).parents[1] / "specfit" / "data"
 PROFILE = Path(__file__).parent / "results" / "decode.json"
 PLAN = DraftPlan(7, 4, 64)
-EVERY = 5
+EVERY = 3
 """Cycles from one that is kept to the next: neighbours are much alike."""
 
 
-def record_demo(folder: Path, num_prompts: int = 2, num_tokens: int = 24) -> TraceReader:
+def record_demo(folder: Path, num_prompts: int = 6, num_tokens: int = 48) -> TraceReader:
     """Record the first demo prompts, position by position, with everything resident."""
     from specfit.backends import load
     from specfit.cli.prompts import read_prompts
@@ -117,7 +117,7 @@ def keep(trace: TraceReader, file: Path, count: int = 2) -> None:
     """Write a few cycles at three cache sizes as arrays, probabilities in half precision."""
     arrays = {}
     for resident in (0.25, 0.5, 0.75):
-        for i, cycle in enumerate(islice(recorded(trace, resident), 0, 6 * count, 6)):
+        for i, cycle in enumerate(islice(recorded(trace, resident), 0, 10 * count, 10)):
             name = f"{resident:.0%}_{i}"
             arrays |= {
                 f"{name}_parents": cycle.parents,

@@ -61,16 +61,18 @@ def routing_of(probs: np.ndarray) -> np.ndarray:
 
 def our_misses(rule: str, experts: np.ndarray) -> int:
     cache = make_cache(f"{rule}:{CAPACITY}", ModelGeometry(1, NUM_EXPERTS, 1, 1, 2))
-    return sum(int(cache.run_pass(expert)[1, 0]) for expert in experts.reshape(-1, 1, 1, 1))
+    routing, sizes = experts.reshape(-1, 1, 1), np.ones(len(experts), np.int64)
+    return int(cache.run_passes(routing, sizes)[1, 0])
 
 
 def our_replay(rule: str, routing: np.ndarray) -> tuple[float, int]:
     """Return seconds and hits of one-token passes through all layers."""
     cache: ExpertCache = make_cache(f"{rule}:{CAPACITY}", GEOMETRY)
-    cache.run_pass(routing[:1])  # compiles
+    sizes = np.ones(len(routing), np.int64)
+    cache.run_passes(routing[:1], sizes[:1])  # compiles
     cache.reset()
     started = time.perf_counter()
-    hits = sum(int(cache.run_pass(token[None])[0].sum()) for token in routing)
+    hits = int(cache.run_passes(routing, sizes)[0].sum())
     return time.perf_counter() - started, hits
 
 
@@ -152,7 +154,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=1_000_000)
     parser.add_argument("--passes", type=int, default=5_000)
-    parser.add_argument("--tokens", type=int, default=400)
+    parser.add_argument("--tokens", type=int, default=2_600)
     options = parser.parse_args()
     wrong = beside_libcachesim(options.requests, options.passes)
     if find_spec("moe_policylang") is None:

@@ -213,6 +213,28 @@ class ExpertCache(ABC):
         self.end_pass()
         return counts
 
+    def run_passes(self, routing: NDArray[np.int16], sizes: IdArray) -> IdArray:
+        """Take passes through the cache one after the other, each as `run_pass` does.
+
+        Parameters
+        ----------
+        routing : int16[T, L, K]
+            Experts of each token of all passes.
+        sizes : int64[P]
+            Tokens of each pass, 1 or more; they sum to T.
+
+        Returns
+        -------
+        int64[3, L]
+            Hits, misses and evictions of each layer in all passes together.
+        """
+        counts = np.zeros((3, self.num_layers), np.int64)
+        first = 0
+        for size in sizes.tolist():
+            counts += self.run_pass(routing[first : first + size])
+            first += size
+        return counts
+
     def end_pass(self) -> None:  # noqa: B027 - optional hook
         """Tell the cache that a pass is over; nothing to do for most rules."""
 

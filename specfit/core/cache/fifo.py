@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from specfit.core.cache.base import IdArray, caches
-from specfit.core.cache.keyed import KeyedCache
+from specfit.core.cache.base import caches
+from specfit.core.cache.queue import QueueCache
 
 
 @caches.register("fifo")
 @dataclass(eq=False)
-class Fifo(KeyedCache):
+class Fifo(QueueCache):
     """Evict the experts loaded longest ago; of those loaded together the lowest id first."""
 
-    @property
-    def keys(self) -> IdArray:
-        """Number of the request that loaded each expert."""
-        return self._loaded
+    uses_requeue: ClassVar[bool] = False

@@ -5,18 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from specfit.core.cache.base import IdArray, caches
-from specfit.core.cache.keyed import KeyedCache
+from specfit.core.cache.base import caches
+from specfit.core.cache.queue import QueueCache
 
 
 @caches.register("lru")
 @dataclass(eq=False)
-class Lru(KeyedCache):
+class Lru(QueueCache):
     """Evict the least recently used experts; of equally old ones the lowest id first."""
 
     is_stack_algorithm: ClassVar[bool] = True
-
-    @property
-    def keys(self) -> IdArray:
-        """Number of the last request that needed each expert."""
-        return self._last_used
+    uses_requeue: ClassVar[bool] = True

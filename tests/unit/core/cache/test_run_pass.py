@@ -75,3 +75,27 @@ def test_a_prefetch_is_no_use_under_lru() -> None:
     cache.request(0, np.array([1, 2, 3]))
     cache.prefetch(0, np.array([9]))
     assert cache.request(0, np.array([5])).evictions.tolist() == [9]
+
+
+@pytest.mark.parametrize("capacity", [4, 7, 13, 20])
+@pytest.mark.parametrize("name", caches.names())
+def test_many_passes_equal_one_after_the_other(name: str, capacity: int) -> None:
+    """Whatever was there before, and whatever comes after: single passes, waves, a prefetch."""
+    rng = np.random.default_rng(7)
+    many = caches.get(name)()
+    many.allocate(GEOMETRY, capacity)
+    single = copy.deepcopy(many)
+    for _ in range(6):
+        sizes = rng.integers(1, 5, 12)
+        routing = rng.random((sizes.sum(), 3, 20)).argsort(axis=2)[:, :, :4].astype(np.int16)
+        counts = np.zeros((3, 3), np.int64)
+        first = 0
+        for size in sizes.tolist():
+            counts += single.run_pass(routing[first : first + size])
+            first += size
+        np.testing.assert_array_equal(many.run_passes(routing, sizes), counts)
+        for cache in (many, single):
+            cache.prefetch(1, np.array([5, 9, 2]))
+            cache.run_pass(routing[:1])
+        for layer in range(3):
+            np.testing.assert_array_equal(many.slot_of(layer), single.slot_of(layer))

@@ -10,6 +10,7 @@ from specfit.core.errors import CheckpointError, InvalidInputError
 
 if TYPE_CHECKING:
     from specfit.backends.device import Device, EmulatedLink
+    from specfit.backends.drafter import Drafter
     from specfit.backends.torch_backend import TorchBackend
 
 __all__ = ["load"]
@@ -22,6 +23,7 @@ def load(
     model: str | Path,
     *,
     head: str | Path | None = None,
+    drafter: str | None = None,
     cache: str = "lru:25%",
     link: EmulatedLink | None = None,
     device: str = "cpu",
@@ -40,6 +42,9 @@ def load(
     head : str or Path, optional
         Folder of an EAGLE-3 head. Default: the folder ``eagle3`` of the model, if there is one;
         otherwise nothing is drafted.
+    drafter : str, optional
+        What drafts instead of a head: ``ngram``, ``ngram:max_length=4``, ``model:FOLDER`` with a
+        smaller model that shares the tokenizer, ``my.py:MyDrafter`` or ``none``.
     cache : str
         Expert cache: ``lru:25%``, ``lru:16``, ``lru:8GiB``, ``none``.
     link : EmulatedLink, optional
@@ -75,13 +80,14 @@ def load(
         raise InvalidInputError(f"dtype must be float32 or bfloat16; got '{dtype}'.")
     folder = _folder(model)
     checkpoint = Checkpoint.open(folder)
-    head_folder = _head_folder(folder, head)
+    head_folder = _head_folder(folder, head) if drafter is None else None
     head_checkpoint = HeadCheckpoint.load(head_folder, checkpoint.config) if head_folder else None
+    chosen = head_checkpoint if drafter is None else _drafter(drafter, folder, where)
     if threads is not None:
         torch.set_num_threads(threads)
     backend = TorchBackend(
         checkpoint,
-        head_checkpoint,
+        chosen,
         where,
         cache,
         getattr(torch, dtype),
@@ -113,6 +119,19 @@ def _device(name: str, link: EmulatedLink | None) -> Device:
             f"{torch.cuda.is_available()} and {count} are seen. Use device='cpu'."
         )
     return CudaDevice(int(index or 0))
+
+
+def _drafter(spec: str, target: Path, device: Device) -> Drafter | None:
+    import specfit.backends.ngram  # noqa: F401 - registers itself
+    from specfit.backends.draft_model import load_draft_model
+    from specfit.backends.drafter import drafters
+
+    kind, _, rest = spec.partition(":")
+    if spec == "none":
+        return None
+    if kind == "model":
+        return load_draft_model(Path(rest), target, device.torch_device)
+    return drafters.make(spec)
 
 
 def _folder(model: str | Path) -> Path:

@@ -8,6 +8,7 @@ rows for the nodes that it expanded.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specfit.backends.drafter import Drafter
 from specfit.backends.eagle3_checkpoint import HeadCheckpoint
 from specfit.core.errors import BackendError
 from specfit.core.tree import DraftLevel, DraftPlan, DraftTree, frontier
@@ -232,7 +234,7 @@ class _Drawn:
         return lineage[known:]
 
 
-class Eagle3Drafter:
+class Eagle3Drafter(Drafter):
     """Drafts trees for one text at a time.
 
     Parameters
@@ -240,6 +242,8 @@ class Eagle3Drafter:
     head : Eagle3Head
         The head.
     """
+
+    name: ClassVar[str] = "eagle3"
 
     def __init__(self, head: Eagle3Head) -> None:
         self.head = head
@@ -257,6 +261,10 @@ class Eagle3Drafter:
         self._pending: list[tuple[Tensor, list[int]]] = []
         self._last_hidden: Tensor | None = None
         self._drawn: _Drawn | None = None
+
+    def warm_up(self) -> None:
+        """See `Drafter.warm_up`."""
+        self.head.warm_up()
 
     def extend(self, features: Tensor, next_tokens: list[int]) -> None:
         """Take note of committed pairs: features [P, F] and the token after each of them."""

@@ -15,6 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specfit.backends.checkpoint import Checkpoint
 from specfit.backends.device import Device, EmulatedLink
+from specfit.backends.drafter import Drafter
 from specfit.backends.eagle3 import Eagle3Drafter
 from specfit.backends.eagle3_checkpoint import HeadCheckpoint
 from specfit.backends.eagle3_compiled import make_head
@@ -43,8 +44,8 @@ class TorchBackend(Backend):
     ----------
     checkpoint : Checkpoint
         The target's.
-    head : HeadCheckpoint, optional
-        The draft head's; without one, nothing is drafted.
+    drafter : HeadCheckpoint or Drafter, optional
+        The draft head's, or what drafts in its place; without one, nothing is drafted.
     device : Device
         Where the target runs.
     cache_spec : str
@@ -62,7 +63,7 @@ class TorchBackend(Backend):
     def __init__(
         self,
         checkpoint: Checkpoint,
-        head: HeadCheckpoint | None,
+        drafter: HeadCheckpoint | Drafter | None,
         device: Device,
         cache_spec: str,
         dtype: torch.dtype,
@@ -81,7 +82,7 @@ class TorchBackend(Backend):
         weights = checkpoint.load_others(dtype)
         self._store = ExpertStore(bank, device, cache, self.geometry)
         self._target = Target(checkpoint, weights, self._store)
-        self._drafter = self._make_drafter(head)
+        self._drafter = self._make_drafter(drafter)
         self._is_started = False
         self._verified: tuple[Verification, TargetPass] | None = None
         self._num_committed = 0
@@ -90,6 +91,11 @@ class TorchBackend(Backend):
     def cache(self) -> ExpertCache:
         """The expert cache in force."""
         return self._store.cache
+
+    @property
+    def target(self) -> Target:
+        """The target model; what runs on it while a text is being decoded spoils that text."""
+        return self._target
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -114,7 +120,7 @@ class TorchBackend(Backend):
         self._is_started = False
         if self._drafter is not None:
             self._drafter.reset()
-            self._drafter.head.warm_up()
+            self._drafter.warm_up()
 
     def set_link(self, link: EmulatedLink | None) -> None:
         """Emulate another link, or none, from now on."""
@@ -237,7 +243,7 @@ class TorchBackend(Backend):
         return {
             "backend": "torch",
             "model": self.checkpoint.folder.name,
-            "drafter": "none" if self._drafter is None else "eagle3",
+            "drafter": "none" if self._drafter is None else self._drafter.name,
             "device": self.device.name,
             "precision": str(self._store.bank.dtype).removeprefix("torch."),
             "weight_format": "one block an expert, gate | up | down",
@@ -258,13 +264,13 @@ class TorchBackend(Backend):
         self.device.close()
         self._is_started = False
 
-    def _make_drafter(self, head: HeadCheckpoint | None) -> Eagle3Drafter | None:
-        if head is None:
-            return None
-        embedding = self._target.model.model.embed_tokens.weight
-        drafter = Eagle3Drafter(make_head(head, embedding))
-        self._target.capture(drafter.aux_layer_ids)
-        return drafter
+    def _make_drafter(self, given: HeadCheckpoint | Drafter | None) -> Drafter | None:
+        if isinstance(given, HeadCheckpoint):
+            embedding = self._target.model.model.embed_tokens.weight
+            given = Eagle3Drafter(make_head(given, embedding))
+        if given is not None:
+            self._target.capture(given.aux_layer_ids)
+        return given
 
     def _reset(self, request: Request) -> None:
         self._is_started = False  # until the prompt has been run
@@ -275,6 +281,7 @@ class TorchBackend(Backend):
         self._target.kv.truncate(0)
         if self._drafter is not None:
             self._drafter.reset()
+            self._drafter.start(request.prompt[0])
 
     def _note_pairs(self, features: torch.Tensor, next_tokens: list[int]) -> None:
         if self._drafter is not None:

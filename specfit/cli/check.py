@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from specfit.cli.check_head import check_head
 from specfit.cli.console import print_json, print_text
 from specfit.core.errors import ContractError
 
@@ -128,6 +129,9 @@ def check_trace(
             print_text(f"- {problem}")
     if not report.is_good:
         raise typer.Exit(CHECK_FAILED)
+
+
+app.command("head")(check_head)
 
 
 def _geometry_of(spec: str) -> ModelGeometry | None:

@@ -3,8 +3,8 @@
 A round charges each live node a share of every column such that the charges of any selection never
 exceed what it really costs. The best subtree under these charges is then an upper bound, and a node
 through which even the bound does not beat the best selection known can go with its branch. Fewer
-live nodes share less, so the charges rise and the next round prunes more. Two ways to share are
-used:
+live nodes share less, so the charges rise and the next round prunes more. At first
+branches go that are not worth it even if experts are free. Then two ways to share are used:
 
 * by worth: each column's cost is spread over all live nodes in proportion to their rows and to
   their expected tokens, as far as a node's own row goes;
@@ -209,7 +209,9 @@ def _prune(
     """Share, bound and remove until nothing goes; return whether that proves the best selection."""
     seconds = np.empty(live.size)
     through = np.empty(live.size)
-    was_live = np.empty(live.size, np.bool_)
+    summed = live.copy()  # whose rows are in `load`
+    if counts[0] == 0:
+        _drop_worthless(task, best, live, gains)
     best_first = False
     while True:
         counts[0] += 1
@@ -227,10 +229,9 @@ def _prune(
                 break
             if task.mode == SIGN:
                 return True
-        was_live[:] = live
         dropped = drop_hopeless(task.parents, gains, live, through, _bar(best))
+        _unload(task, live, summed, load)
         if dropped:
-            _unload(task, live, was_live, dropped, load)
             best_first = False
         elif best_first:
             return False
@@ -239,14 +240,31 @@ def _prune(
 
 
 @kernel
-def _unload(task: Task, live: Any, was_live: Any, num_dropped: int, load: Any) -> None:
-    """Take the dropped rows out of `load`, by subtraction or afresh, whichever reads fewer rows."""
-    if 2 * num_dropped > was_live.sum():
+def _unload(task: Task, live: Any, summed: Any, load: Any) -> None:
+    """Take the rows of the dropped nodes out of `load`, afresh or by subtraction.
+
+    Whichever reads fewer rows; `summed` says whose rows are in it.
+    """
+    if 2 * live.sum() < summed.sum():
         load_of(task.rows, live, load)
-        return
+    else:
+        for v in range(live.size):
+            if summed[v] and not live[v]:
+                add_row(task.rows, v, load, -1.0)
+    summed[:] = live
+
+
+@kernel
+def _drop_worthless(task: Task, best: Best, live: Any, gains: Any) -> None:
+    """Remove each branch that gains nothing even if experts are free: no selection misses it."""
+    toll = best.values[LAMBDA] * task.node_s
     for v in range(live.size):
-        if was_live[v] and not live[v]:
-            add_row(task.rows, v, load, -1.0)
+        gains[v] = task.profits[v] - toll
+    for v in range(live.size - 1, 0, -1):
+        if gains[v] > 0.0:
+            gains[task.parents[v]] += gains[v]
+    for v in range(1, live.size):
+        live[v] = live[task.parents[v]] and gains[v] > 0.0
 
 
 @kernel

@@ -17,6 +17,7 @@ from specfit.core.search import (
     greedy,
 )
 from specfit.testing.certificate import check_certificate
+from tests.reference import closure
 
 SIZES = (1, 2, 61, 64, 65, 128, 610, 1024)
 
@@ -99,6 +100,30 @@ def test_greedy_misses_what_only_pays_together() -> None:
     assert greedy(problem).num_nodes == 1
     assert exact(problem).num_nodes == 7
     assert exact(problem).objective == pytest.approx(2.8 / 1.9)
+
+
+def test_where_nothing_can_be_pruned_the_cut_decides() -> None:
+    """Equal leaves over random shared experts, at the price where the answer tips to the root."""
+    nodes = 21
+    parents = star(nodes)
+    pricer = RoutingPricer()
+    weight_s = np.full((4, 8), 0.1)
+    pricer.start(weight_s)
+    path_probs = np.array([1.0, *[0.045] * (nodes - 1)])
+    routing = np.random.default_rng(0).integers(0, 8, (nodes, 4, 2)).astype(np.int16)
+    pricer.extend(parents, path_probs, routing)
+    tau_s = np.array([0.0, *[1.0] * nodes])
+    terms = CostTerms(np.zeros(1), tau_s, weight_s)
+    problem = SearchProblem(parents, path_probs, pricer.demand(), terms, levels=0)
+    low, high = 0.0, 10.0
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if exact(problem, price=middle).num_nodes > 1 else (low, middle)
+    for price in (low * 0.999, low * 1.001):
+        result = exact(problem, price=price)
+        assert result.num_cuts > 0
+        gain = closure.by_minimum_cut(problem, price)
+        assert result.objective == pytest.approx(gain, abs=1e-12)
 
 
 def test_swapping_the_experts_of_two_siblings_swaps_the_choice() -> None:

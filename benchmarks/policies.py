@@ -113,9 +113,9 @@ class Outcomes:
         return self.speeds[OURS][place] / self.speeds["autoregressive"][place] - 1.0
 
     def gain_share(self, place: Place) -> float:
-        """Return the part of the gain with true experts that `specfit` reaches."""
+        """Return the part of the gain with true experts that `specfit` reaches; NaN without one."""
         knowing = self.references[KNOWING][place] / self.speeds["autoregressive"][place] - 1.0
-        return self.gain(place) / knowing if knowing > 0 else 1.0
+        return self.gain(place) / knowing if knowing > 0 else float("nan")
 
 
 def run(bench: Bench, places: Sequence[Place]) -> Outcomes:

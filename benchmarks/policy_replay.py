@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.policy_grid import OURS
-from benchmarks.policy_worlds import inputs_of, machine_for
+from benchmarks.policy_worlds import inputs_of, machine_for, share_of_machine
 from specfit.cli.specs import policy_from
 from specfit.core.cache import make_cache
 from specfit.core.cost import ProfileCost
@@ -102,7 +102,9 @@ def evaluate(cell: Cell) -> Row:
 
 def tokens_per_s(row: Row, bandwidth: float, trace: str) -> float:
     """Return the simulated tokens a second of a row at a bandwidth."""
-    machine = machine_for(reader_of(trace).metadata.geometry)
-    copy_s = replace(machine, h2d_bandwidth_bytes_per_s=bandwidth).copy_s
-    charged_s = row["deciding_s"] if row["policy"] == OURS else 0.0
-    return float(row["num_committed"] / (row["moving_s"] + row["num_misses"] * copy_s + charged_s))
+    geometry = reader_of(trace).metadata.geometry
+    copy_s = replace(machine_for(geometry), h2d_bandwidth_bytes_per_s=bandwidth).copy_s
+    seconds = row["moving_s"] + row["num_misses"] * copy_s
+    if row["policy"] == OURS:
+        seconds += row["deciding_s"] * share_of_machine(geometry)
+    return float(row["num_committed"] / seconds)

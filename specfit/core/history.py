@@ -22,7 +22,9 @@ class RoutingHistory:
     """
 
     def __init__(self, geometry: ModelGeometry) -> None:
-        self._last = np.full((geometry.num_layers, geometry.num_experts), -NEVER - 1, np.int64)
+        self._shape = (geometry.num_layers, geometry.num_experts)
+        self._last: NDArray[np.int64] | None = None  # place of the last need; None: not worked out
+        self._origin: RoutingHistory | None = None  # what this is a snapshot of, until it is
         self._rows = np.empty((0, geometry.num_layers, geometry.experts_per_token), np.int16)
         self._length = 0
 
@@ -34,16 +36,17 @@ class RoutingHistory:
             grown[: self._length] = self._rows[: self._length]
             self._rows = grown
         self._rows[self._length : needed] = routing
-        fill_last(self._last, routing, self._length)
+        fill_last(self._places(), routing, self._length)
         self._length = needed
 
     def snapshot(self) -> RoutingHistory:
         """Return the history as it is now; later tokens are not added to it.
 
-        The rows are shared: they are only ever written beyond the snapshot's length.
+        The rows are shared: they are only ever written beyond the snapshot's length. When each
+        expert was needed is worked out when it is first asked for, which may be never.
         """
         twin = copy.copy(self)
-        twin._last = self._last.copy()
+        twin._last, twin._origin = None, self
         return twin
 
     @property
@@ -63,4 +66,15 @@ class RoutingHistory:
 
         0 for the newest token's experts, `NEVER` where there was no need.
         """
-        return np.minimum(self._length - 1 - self._last, NEVER)
+        return np.minimum(self._length - 1 - self._places(), NEVER)
+
+    def _places(self) -> NDArray[np.int64]:
+        """Return the place of the last token that needed each expert, int64[L, E]."""
+        if self._last is None:
+            origin, self._origin = self._origin, None
+            if origin is not None and origin._length == self._length:
+                self._last = origin._places().copy()
+            else:
+                self._last = np.full(self._shape, -NEVER - 1, np.int64)
+                fill_last(self._last, self._rows[: self._length], 0)
+        return self._last

@@ -89,7 +89,7 @@ class TraceContract(Contract):
         require(len(cycles) == len(live), "T1", f"{len(cycles)} cycles, not {len(live)}")
         for number, (cycle, (prompt, outcome)) in enumerate(zip(cycles, live, strict=True)):
             answer = outcome.verification
-            parts = {
+            parts: dict[str, tuple[Any, Any]] = {
                 "prompt": (cycle.prompt, prompt),
                 "tokens": (cycle.tree.tokens, outcome.cycle.tree.tokens),
                 "parents": (cycle.tree.parents, outcome.cycle.tree.parents),

@@ -49,9 +49,7 @@ def serve_passes(
         seen_in[:] = -1
         wanted_by[:] = -1
         request = num_requests
-        num_free = 0
-        for owner in owners:
-            num_free += owner < 0
+        num_free = int(np.sum(owners < 0))
         first = 0
         for number in range(sizes.size):
             tokens = routing[first : first + sizes[number], layer]
@@ -173,7 +171,7 @@ def _distinct(tokens: Any, number: int, seen_in: Any, experts: Any) -> int:
     count = 0
     for token in range(tokens.shape[0]):
         for k in range(tokens.shape[1]):
-            expert = np.int64(tokens[token, k])
+            expert = int(tokens[token, k])
             if seen_in[expert] == number:
                 continue
             seen_in[expert] = number

@@ -42,3 +42,19 @@ def test_recent_cannot_be_written_to() -> None:
     history = RoutingHistory(GEOMETRY)
     history.append(routing(3))
     assert not history.recent(2).flags.writeable
+
+
+def test_a_snapshot_asked_late_says_what_one_asked_at_once_said() -> None:
+    """The ages are worked out when they are asked for, from rows that have grown since."""
+    geometry = example_geometry()
+    shape = (1, geometry.num_layers, geometry.experts_per_token)
+    rng = np.random.default_rng(4)
+    history = RoutingHistory(geometry)
+    kept = []
+    for _ in range(40):
+        history.append(rng.integers(geometry.num_experts, size=shape).astype(np.int16))
+        late, early = history.snapshot(), history.snapshot()
+        kept.append((late, early.ages, late.snapshot()))
+    for late, ages, of_late in kept:
+        assert np.array_equal(of_late.ages, ages)
+        assert np.array_equal(late.ages, ages)

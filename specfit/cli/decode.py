@@ -27,6 +27,10 @@ def decode(
     profile: options.Profile = None,
     link: options.Link = None,
     threads: options.Threads = None,
+    device: options.Device = "cpu",
+    dtype: options.Dtype = "float32",
+    drafter: options.DrafterSpec = None,
+    packed: options.Packed = None,
     prompt: options.Text = None,
     prompts: options.PromptFile = None,
     max_new_tokens: options.MaxNewTokens = 128,
@@ -48,7 +52,10 @@ def decode(
     texts = prompts_from(prompt, prompts)
     sampling = Sampling(temperature, top_k, top_p, seed)
     chosen = policy_from(policy, settings)
-    with open_live(LiveOptions(model, head, cache, link, profile, cost, sampling, threads)) as live:
+    wanted = LiveOptions(
+        model, head, cache, link, profile, cost, sampling, threads, device, dtype, drafter, packed
+    )
+    with open_live(wanted) as live:
         requests = [live.request(text.text, max_new_tokens) for text in texts]
         for text, request in zip(texts, requests, strict=True):
             result = _decode_one(live, chosen, text.id, request, is_shown=not as_json)

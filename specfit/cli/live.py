@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +45,12 @@ class LiveOptions:
         How the target's tokens are drawn.
     threads : int, optional
         Threads of torch; by default its own choice.
+    device, dtype : str
+        Where to compute and the weights' type.
+    drafter : str, optional
+        What drafts instead of a head.
+    packed : Path, optional
+        Folder of packed experts.
     """
 
     model: str
@@ -55,6 +61,10 @@ class LiveOptions:
     cost: str
     sampling: Sampling
     threads: int | None = None
+    device: str = "cpu"
+    dtype: str = "float32"
+    drafter: str | None = None
+    packed: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,13 +157,31 @@ def open_live(options: LiveOptions, bars: Progress | None = None) -> Iterator[Li
     folder = model_folder(options.model)
     link = None if options.link is None else link_from(options.link)
     given = None if options.profile is None else profile_from(options.profile)
-    with load(folder, head=options.head, cache=options.cache, threads=options.threads) as backend:
+    with progress() if bars is None and options.packed else nullcontext(bars) as shown:
+        backend = load(
+            folder,
+            head=options.head,
+            drafter=options.drafter,
+            cache=options.cache,
+            device=options.device,
+            dtype=options.dtype,
+            threads=options.threads,
+            packed=options.packed,
+            on_layer=None if shown is None else _layer_bar(shown),
+        )
+    with backend:
         inputs = inputs_of_model(folder, backend.geometry, options.sampling)
         profile = connect(backend, given or measured_profile(backend, bars), link)
         cost = cost_from(options.cost, profile)
         warm_up_search()
         warm_up_inputs(inputs.predictor, inputs.acceptance, backend.geometry)
         yield Live(options, backend, profile, inputs, cost)
+
+
+def _layer_bar(bars: Progress) -> Callable[[int, int], None]:
+    """Return what moves a bar by the layers of experts that have been loaded."""
+    task = bars.add_task("loading experts", total=None)
+    return lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def measured_profile(backend: TorchBackend, bars: Progress | None = None) -> HardwareProfile:

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 import specfit
 from specfit.cli import (
     calibrate,
+    chat,
     check,
     decode,
     demo,
@@ -19,6 +20,7 @@ from specfit.cli import (
     explain,
     fit,
     import_,
+    memory,
     new,
     record,
     repair,
@@ -104,6 +106,8 @@ def program(
 for verb in (demo.demo, decode.decode, record.record, replay.replay, sweep.sweep, explain.explain):
     app.command()(verb)
 app.command()(watch.watch)
+app.command()(chat.chat)
+app.command()(memory.memory)
 app.command()(synth.synth)
 app.command("import")(import_.import_)
 app.command()(report.report)

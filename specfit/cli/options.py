@@ -60,6 +60,16 @@ Threads = Annotated[
     int | None,
     typer.Option("--threads", min=1, help="Threads of torch; by default its own choice."),
 ]
+DrafterSpec = Annotated[
+    str | None,
+    typer.Option("--drafter", help="ngram, model:FOLDER, my.py:Mine or none instead of a head."),
+]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N.")]
+Dtype = Annotated[str, typer.Option("--dtype", help="Of the weights: float32 or bfloat16.")]
+Packed = Annotated[
+    Path | None,
+    typer.Option("--packed", help="Folder to keep packed experts in: later starts map them."),
+]
 Text = Annotated[str | None, typer.Option("--prompt", help="The text to continue.")]
 PromptFile = Annotated[
     Path | None, typer.Option("--prompts", help="A .txt file (one a line) or .jsonl ('prompt').")

@@ -1,0 +1,44 @@
+"""Chatting: every answer is what decoding the whole conversation gives, drafter by drafter."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from specfit.cli.main import app
+
+COMMON = ["--profile", "pcie4-x16", "--link", "none", "--max-new-tokens", "10", "--cache", "lru:16"]
+LINES = "Question: What is 3 + 4? Answer:\n\n In the beginning\n"
+
+
+def run(*arguments: str) -> list[dict[str, str]]:
+    ran = CliRunner().invoke(app, ["chat", *COMMON, "--json", *arguments], input=LINES)
+    assert ran.exit_code == 0, ran.output
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def test_turns_follow_one_another_whatever_drafts() -> None:
+    rows = run()
+    assert [row["user"] for row in rows] == [LINES.splitlines()[0], LINES.splitlines()[2]]
+    assert run("--drafter", "ngram", "--policy", "eagle3:depth=3,top_k=2,max_nodes=6") == rows
+    first = rows[0]
+    ran = CliRunner().invoke(
+        app,
+        ["decode", *COMMON, "--json", "--drafter", "none", "--prompt", first["user"]],
+    )
+    assert json.loads(ran.stdout)["text"] == first["answer"]
+
+
+def test_text_is_shown_and_speed_noted() -> None:
+    ran = CliRunner().invoke(app, ["chat", *COMMON, "--drafter", "none"], input="Hello\n")
+    assert ran.exit_code == 0
+    assert "tokens/s without prefill" in ran.stderr
+
+
+@pytest.mark.parametrize("option", [["--device", "cuda:99"], ["--drafter", "nothing"]])
+def test_bad_options_are_one_line(option: list[str]) -> None:
+    ran = CliRunner().invoke(app, ["chat", *COMMON, *option], input="Hello\n")
+    assert ran.exit_code == 2
+    assert ran.stderr.count("error:") == 1

@@ -1,0 +1,105 @@
+"""The memory planner against the sizes of the real checkpoint, and its errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from specfit.cli.main import app
+from specfit.cli.memory import GIB, KNOWN, expected_hit_rate, model_shape, plan_memory, size_of
+from specfit.core.errors import InvalidInputError
+
+
+def plan(device: float = 24, host: float = 64, **changes: int):
+    given = {"item_bytes": 2, "context": 8192, "head_bytes": 0} | changes
+    return plan_memory(
+        KNOWN["qwen3-30b-a3b"],
+        device_bytes=int(device * GIB),
+        host_bytes=int(host * GIB),
+        **given,
+    )
+
+
+def test_sizes_are_those_of_the_checkpoint() -> None:
+    found = plan()
+    assert found.expert_bytes == 9_437_184
+    assert found.experts_bytes == 54 * GIB
+    assert found.others_bytes == 3_082_186_752
+    assert found.context_bytes == 98_304 * 8192
+    large = plan_memory(
+        KNOWN["qwen3-235b-a22b"],
+        device_bytes=0,
+        host_bytes=0,
+        item_bytes=2,
+        context=1,
+        head_bytes=0,
+    )
+    assert (large.expert_bytes, large.experts_bytes) == (36 * 2**20, 423 * GIB)
+
+
+def test_what_is_planned_fits_and_one_slot_more_does_not() -> None:
+    found = plan()
+    taken = found.others_bytes + found.context_bytes + GIB
+    slot = 48 * found.expert_bytes
+    assert taken + found.slots_per_layer * slot <= 24 * GIB
+    assert taken + (found.slots_per_layer + 1) * slot > 24 * GIB
+
+
+def test_too_little_memory_is_said() -> None:
+    assert not plan(device=6).fits_device
+    assert not plan(host=50).fits_host
+    assert plan(device=80, host=64).slots_per_layer == 128
+    ran = CliRunner().invoke(app, ["memory", "--gpu", "5GiB", "--host", "32GiB"])
+    assert ran.exit_code == 0
+    assert "TOO FEW" in ran.stdout and "DOES NOT FIT" in ran.stdout
+
+
+def test_hit_rates_rise_with_the_slots() -> None:
+    rates = [expected_hit_rate(i / 128) for i in range(129)]
+    assert rates == sorted(rates)
+    assert (rates[0], rates[-1]) == (0, 1)
+    assert rates[24] == pytest.approx(0.741)
+
+
+def test_a_folder_is_read_in_both_spellings(tmp_path: Path) -> None:
+    known = KNOWN["qwen3-30b-a3b"]
+    raw = {"model_type": "qwen3_moe", **known}
+    raw["num_local_experts"] = raw.pop("num_experts")
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    assert model_shape(str(tmp_path)) == known
+
+
+def test_the_row_is_given_as_json() -> None:
+    ran = CliRunner().invoke(app, ["memory", "--json"])
+    row = json.loads(ran.stdout)
+    assert row["slots_per_layer"] == 44
+    assert row["predicted_tokens_per_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--gpu", "24"], "size like 24GiB"),
+        (["--dtype", "int8"], "--dtype must be"),
+        (["--model", "qwen3-30b"], "Did you mean 'qwen3-30b-a3b'"),
+    ],
+)
+def test_bad_options_are_one_line(arguments: list[str], message: str) -> None:
+    ran = CliRunner().invoke(app, ["memory", *arguments])
+    assert ran.exit_code == 2
+    assert message in " ".join(ran.stderr.split())
+
+
+def test_another_architecture_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    ran = CliRunner().invoke(app, ["memory", "--model", str(tmp_path)])
+    assert ran.exit_code == 2 and "'llama'" in ran.stderr
+
+
+def test_sizes() -> None:
+    assert size_of("--gpu", "1.5GiB") == 3 * 2**29
+    with pytest.raises(InvalidInputError):
+        size_of("--gpu", "many")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -48,7 +49,12 @@ def import_(
 
     is_bundled = name == "esft" and file == "bundled"
     path = BUNDLED if is_bundled else Path(file)
-    unknown = import_trace(name, path, out, ImportOptions(num_experts, expert_bytes))
+    options = ImportOptions(num_experts, expert_bytes)
+    if name == "sglang":
+        from specfit.backends.tensor_file import load_plain
+
+        options = replace(options, load_tensors=load_plain)
+    unknown = import_trace(name, path, out, options)
     print_note(f"{path.name} imported as {out}. The format does not say:")
     for gap in unknown:
         print_note(f"  - {gap}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +32,13 @@ class ImportOptions:
         Experts of a layer; by default one more than the largest id seen.
     expert_bytes : int, optional
         Size of one expert; no format says it.
+    load_tensors : callable, optional
+        Returns what a ``.pt`` file holds; `specfit.backends.tensor_file.load_plain` does so safely.
     """
 
     num_experts: int | None = None
     expert_bytes: int | None = None
+    load_tensors: Callable[[Path], Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,12 +2,12 @@
 
 A dict of ``records``, one a forward pass, with ``input_ids``, ``positions``, ``forward_mode`` and
 ``topk_ids_of_layer`` (int32 [L, T, k], -1 where there is none), and the map from the physical
-experts of those ids to the model's. Loaded as tensors and plain values only: no code is run.
+experts of those ids to the model's. The loader is the caller's, since this package does without
+torch.
 """
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class _Builder:
 
 def read(path: Path, options: ImportOptions) -> Imported:
     """Read one file: a text wherever the positions start anew."""
-    table = _load(path)
+    table = _load(path, options)
     to_model = np.asarray(table["last_physical_to_logical_map"])
     texts: list[_Builder] = []
     end = -1  # the position after the last token
@@ -75,16 +75,10 @@ def read(path: Path, options: ImportOptions) -> Imported:
     return Imported([text.text() for text in texts], tuple(unknown), int(to_model.max()) + 1)
 
 
-def _load(path: Path) -> dict[str, Any]:
-    import torch
-
-    try:
-        table = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise InvalidInputError(
-            f"{path} cannot be read as tensors and plain values ({type(error).__name__}). "
-            f"Files that would run code are refused."
-        ) from error
+def _load(path: Path, options: ImportOptions) -> dict[str, Any]:
+    if options.load_tensors is None:
+        raise InvalidInputError(f"{path} needs a loader of .pt files: ImportOptions.load_tensors.")
+    table = options.load_tensors(path)
     known = {"records", "last_physical_to_logical_map"}
     if not isinstance(table, dict) or not known <= set(table):
         raise InvalidInputError(
@@ -97,7 +91,8 @@ def _load(path: Path) -> dict[str, Any]:
         missing = [key for key in _KEYS if not isinstance(record, dict) or key not in record]
         if missing:
             raise InvalidInputError(f"{path}, record {number} lacks {', '.join(missing)}.")
-    return table
+    loaded: dict[str, Any] = table
+    return loaded
 
 
 def _check_one_request(

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from specfit.backends.tensor_file import load_plain
 from specfit.core.cache import make_cache
 from specfit.core.cost import ProfileCost
 from specfit.core.errors import InvalidInputError, TraceCoverageError
@@ -22,7 +23,7 @@ from specfit.sim.replay import replay
 from specfit.sim.trace import TraceReader, check_trace
 from specfit.testing.examples import example_profile
 
-SIZE = ImportOptions(expert_bytes=1000)
+SIZE = ImportOptions(expert_bytes=1000, load_tensors=load_plain)
 
 LLAMA = """\
 -2,0,1,2

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from transformers import Qwen3MoeConfig
 
-from specfit.backends.tensor_file import TensorFile
+from specfit.backends.safetensors_file import TensorFile
 from specfit.core.errors import CheckpointError
 from specfit.core.experts import ModelGeometry
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import Qwen3MoeConfig
 
 from specfit.backends.checkpoint import read_json, safetensors_files
-from specfit.backends.tensor_file import read_tensors
+from specfit.backends.safetensors_file import read_tensors
 from specfit.core.errors import CheckpointError, did_you_mean
 
 REQUIRED = (

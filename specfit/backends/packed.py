@@ -20,7 +20,7 @@ from torch import Tensor
 
 from specfit.backends.checkpoint import Checkpoint, read_json
 from specfit.backends.device import Device
-from specfit.backends.tensor_file import TensorFile
+from specfit.backends.safetensors_file import TensorFile
 from specfit.core.errors import CheckpointError
 
 FORMAT = 1

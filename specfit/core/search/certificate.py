@@ -41,7 +41,7 @@ class Certificate:
 def certify(problem: SearchProblem, result: SearchResult) -> Certificate:
     """Return a certificate for the optimal `result` of an affine `problem`.
 
-    Check it with `specfit.testing.certificate.check_certificate`, which trusts nothing of the search.
+    `specfit.testing.certificate.check_certificate` checks it and trusts nothing of the search.
 
     Raises
     ------

@@ -158,7 +158,8 @@ def requests_of(task: Task, seed: int, num_prompts: int, max_new_tokens: int) ->
 def _margins(probs: NDArray[np.float64]) -> NDArray[np.float32]:
     """Return the lead in logits of a token of this probability over all others together, if any."""
     lead = np.log(probs) - np.log1p(-np.minimum(probs, 1.0 - 1e-9))
-    return np.maximum(lead, 0.01).astype(np.float32)
+    margins: NDArray[np.float32] = np.maximum(lead, 0.01).astype(np.float32)
+    return margins
 
 
 def _chunks(num_tokens: int) -> tuple[int, ...]:

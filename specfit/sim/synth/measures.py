@@ -32,7 +32,8 @@ def overlap_by_layer(texts: Sequence[Text], *, in_prompt: bool = False) -> NDArr
     for text in texts:
         mask = text.mask[: text.num_prompt] if in_prompt else text.mask[text.num_prompt :]
         shares.append((mask[1:] & mask[:-1]).sum(axis=2).mean(axis=0) / text.routing.shape[2])
-    return np.mean(shares, axis=0)
+    mean: NDArray[np.float64] = np.mean(shares, axis=0)
+    return mean
 
 
 def union_size(texts: Sequence[Text], num_tokens: int, *, in_prompt: bool = True) -> float:
@@ -90,7 +91,8 @@ def token_table_precision(
         tokens = text.tokens[text.num_prompt :]
         rows = counts[tokens] + TABLE_WEIGHT * average
         found.append(_precision_by_layer(rows, text.mask[text.num_prompt :]))
-    return np.mean(np.concatenate(found), axis=0)
+    mean: NDArray[np.float64] = np.mean(np.concatenate(found), axis=0)
+    return mean
 
 
 def ridge_precision(

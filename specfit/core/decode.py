@@ -340,15 +340,18 @@ def walk(tree: DraftTree, verification: Verification) -> tuple[tuple[int, ...], 
     """
     nodes = verification.nodes
     parents, tokens = tree.parents[nodes].tolist(), tree.tokens[nodes].tolist()
-    children = dict(zip(zip(parents, tokens, strict=True), nodes.tolist(), strict=True))
-    target_tokens = dict(zip(nodes.tolist(), verification.target_tokens.tolist(), strict=True))
+    target_tokens = verification.target_tokens.tolist()
+    node = 0
     accepted: list[int] = []
     emitted = [target_tokens[0]]
-    node = children.get((0, emitted[-1]))
-    while node is not None:
-        accepted.append(node)
-        emitted.append(target_tokens[node])
-        node = children.get((node, emitted[-1]))
+    # A child comes after its parent, so the path is met in order.
+    for child, parent, token, answer in zip(
+        nodes.tolist(), parents, tokens, target_tokens, strict=True
+    ):
+        if parent == node and token == emitted[-1]:
+            node = child
+            accepted.append(child)
+            emitted.append(answer)
     return tuple(accepted), tuple(emitted)
 
 

@@ -175,13 +175,16 @@ class DraftTree:
         Only the new nodes are checked.
         """
         tree: DraftTree = object.__new__(DraftTree)
-        tree.__dict__.update(
-            tokens=_read_only(np.concatenate((self.tokens, level.tokens))),
-            parents=_read_only(np.concatenate((self.parents, level.parents))),
-            log_probs=_read_only(np.concatenate((self.log_probs, level.log_probs))),
-            ranks=_read_only(np.concatenate((self.ranks, level.ranks))),
-            entropies=_read_only(np.concatenate((self.entropies, level.entropies))),
-        )
+        arrays = {
+            "tokens": np.concatenate((self.tokens, level.tokens)),
+            "parents": np.concatenate((self.parents, level.parents)),
+            "log_probs": np.concatenate((self.log_probs, level.log_probs)),
+            "ranks": np.concatenate((self.ranks, level.ranks)),
+            "entropies": np.concatenate((self.entropies, level.entropies)),
+        }
+        for array in arrays.values():
+            array.setflags(write=False)
+        tree.__dict__.update(arrays)
         _check_tree(tree, len(self))
         return tree
 
@@ -255,8 +258,9 @@ def _read_only(array: _Array) -> _Array:
 def _check_tree(tree: DraftTree, first: int = 0) -> None:
     """Raise unless the nodes from `first` on are those of a tree."""
     n = len(tree.tokens)
-    shapes = [len(a) for a in (tree.parents, tree.log_probs, tree.ranks, tree.entropies)]
-    if n == 0 or shapes != [n] * 4:
+    fits = len(tree.parents) == len(tree.log_probs) == len(tree.ranks) == len(tree.entropies) == n
+    if n == 0 or not fits:
+        shapes = [len(a) for a in (tree.parents, tree.log_probs, tree.ranks, tree.entropies)]
         raise InvalidTreeError(
             f"a tree needs at least the root and one value a node in every array; "
             f"got {n} tokens and {shapes} parents, log_probs, ranks, entropies."

@@ -48,16 +48,16 @@ def follow_text(
     depth, margin
         Depth of a node whose answer was another token, and that answer's lead.
     """
+    ids, answered = nodes.tolist(), answers.target_tokens.tolist()
     parents, tokens = tree.parents[nodes].tolist(), tree.tokens[nodes].tolist()
-    rows = range(len(nodes))
-    children = dict(zip(zip(parents, tokens, strict=True), rows, strict=True))
-    ids = nodes.tolist()
-    row = 0
-    for depth, token in enumerate(text):
-        if answers.target_tokens[row] != token:
-            yield depth, float(answers.margins[row])
-            answers.target_tokens[row] = token
-        child = children.get((ids[row], token))
-        if child is None:
+    node, depth = -1, -1
+    for row, (parent, drafted) in enumerate(zip(parents, tokens, strict=True)):
+        # A child comes after its parent, so the path is met in order.
+        if parent != node or (depth >= 0 and drafted != text[depth]):
+            continue
+        node, depth = ids[row], depth + 1
+        if depth == len(text):
             return
-        row = child
+        if answered[row] != text[depth]:
+            yield depth, float(answers.margins[row])
+            answers.target_tokens[row] = text[depth]

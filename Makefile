@@ -16,7 +16,7 @@ help:
 	@echo 'make bench         the end-to-end benchmark behind the README table (long)'
 	@echo 'make bench-search  microseconds of the exact search'
 	@echo 'make bench-policies  regret of every policy in the simulator, by cache and link'
-	@echo 'make gpu           the tests that need a CUDA device'
+	@echo 'make gpu           the tests and measurements that need a CUDA device'
 	@echo 'make docs          the documentation site, in site/'
 	@echo 'make wheel-test    sdist and wheel, installed and used in an empty environment'
 	@echo 'make clean         remove .venv, caches and everything built'
@@ -43,6 +43,7 @@ bench-policies: $(READY)
 
 gpu: $(READY)
 	@$(BIN)/python -m pytest tests/gpu
+	@$(BIN)/python -m benchmarks.gpu
 
 docs: $(DOCS_READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

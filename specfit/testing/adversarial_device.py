@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -91,8 +92,8 @@ class AdversarialDevice(Device):
             arrival.error = "made to fail"
         self._num_batches += 1
         for source, destination in copies:
-            self._push(1, after, lambda to=destination: _poison(to))
-            self._push(1, None, lambda to=destination, of=source: _write(to, of, arrival))
+            self._push(1, after, partial(_poison, destination))
+            self._push(1, None, partial(_write, destination, source, arrival))
             self.counters.num_copies += 1
             self.counters.num_bytes += source.nbytes
         self._push(1, after, arrival.reach)
@@ -159,7 +160,7 @@ def random_orders(count: int, key: int = 0) -> Iterator[Choose]:
     """Yield `count` ways to choose at random, the same ones for the same key."""
     for number in range(count):
         rng = np.random.default_rng([key, number])
-        yield lambda options, rng=rng: int(rng.integers(options))
+        yield partial(_draw, rng)
 
 
 def every_order(limit: int = 100_000) -> Iterator[Choose]:
@@ -186,6 +187,10 @@ def every_order(limit: int = 100_000) -> Iterator[Choose]:
     raise BackendError(f"there are more than {limit} orders. Try a smaller case.")
 
 
+def _draw(rng: np.random.Generator, options: int) -> int:
+    return int(rng.integers(options))
+
+
 class _FollowPath:
     """Repeats the choices of a path and extends it with first options; the path is shared."""
 
@@ -202,15 +207,15 @@ class _FollowPath:
         return choice
 
 
-@torch.inference_mode()
 def _poison(destination: Tensor) -> None:
-    destination.fill_(torch.nan)
+    with torch.inference_mode():
+        destination.fill_(torch.nan)
 
 
-@torch.inference_mode()
 def _write(destination: Tensor, source: Tensor, arrival: QueuedEvent) -> None:
     """Deliver, unless the batch is to fail."""
     if destination.shape != source.shape:
         arrival.error = f"sizes {list(source.shape)} and {list(destination.shape)} differ"
     if arrival.error is None:
-        destination.copy_(source)
+        with torch.inference_mode():
+            destination.copy_(source)

@@ -109,7 +109,7 @@ def _list_new(
     is_left: Any,
     path: int,
     found: Any,
-) -> int:
+) -> Any:
     """List in `found` the flat ids of one node's experts that its path leaves; return how many.
 
     Whether one is left is a coin toss, which a processor guesses badly: so there is no branch.
@@ -135,7 +135,7 @@ def _add_row(
     columns: Columns,
     num_columns: int,
     rows: SparseRows,
-) -> int:
+) -> Any:
     """Write the row of `node`, the first `count` experts of `found`, each once.
 
     Returns the number of columns so far.

@@ -26,6 +26,7 @@ from safetensors.torch import save_file
 GIB = 2**30
 BOUND_BYTES = 2 * GIB
 SHARD_BYTES = 2 * GIB
+TINY = Path(__file__).parents[1] / "specfit" / "data" / "tiny"
 PROMPT = tuple(range(100, 116))
 NUM_TOKENS = 16
 CONFIG: dict[str, Any] = {
@@ -109,6 +110,8 @@ def write_checkpoint(folder: Path, layers: int) -> int:
             flush()
     flush()
     (folder / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": layers}))
+    for path in TINY.glob("tokenizer*.json"):  # a small one, so that text can be typed
+        shutil.copy(path, folder)
     index = {"metadata": {"total_size": total}, "weight_map": places}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return total

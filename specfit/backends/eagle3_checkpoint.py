@@ -17,7 +17,8 @@ from transformers import Qwen3MoeConfig
 
 from specfit.backends.checkpoint import read_json, safetensors_files
 from specfit.backends.safetensors_file import read_tensors
-from specfit.core.errors import CheckpointError, did_you_mean
+from specfit.backends.tensor_file import load_plain
+from specfit.core.errors import CheckpointError, InvalidInputError, did_you_mean
 
 REQUIRED = (
     "fc.weight",
@@ -140,12 +141,9 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
     if (folder / "model.safetensors").exists() or not pickled.is_file():
         return dict(read_tensors(safetensors_files(folder)))
     try:
-        found = torch.load(pickled, map_location="cpu", weights_only=True)
-    except Exception as error:  # the library raises nothing more precise
-        raise CheckpointError(
-            f"{pickled} cannot be read as weights only: {str(error).splitlines()[0]} "
-            f"It is damaged, or holds more than tensors."
-        ) from error
+        found = load_plain(pickled)
+    except InvalidInputError as error:
+        raise CheckpointError(str(error)) from error
     if not isinstance(found, dict) or not all(isinstance(x, Tensor) for x in found.values()):
         raise CheckpointError(f"{pickled} must hold tensors by name; it holds something else.")
     return found

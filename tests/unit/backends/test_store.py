@@ -66,6 +66,17 @@ def test_bytes_moved_are_misses_times_expert_bytes(device: Device) -> None:
     assert device.counters.num_bytes == misses * GEOMETRY.expert_bytes
 
 
+def test_a_union_beyond_the_slots_is_fetched_once_each(device: Device) -> None:
+    store = make_store("lru:5", device)
+    for _ in range(4):
+        store.begin_pass()
+        seen = [e for wave in store.waves(1, np.arange(14)) for e in wave.experts.tolist()]
+        assert sorted(seen) == list(range(14))
+        assert store.counts.num_hits[1] + store.counts.num_misses[1] == 14
+        assert store.counts.num_hits[1] <= 5
+    assert store.counts.num_hits[1] > 0  # no thrash: what was left from the pass before is used
+
+
 def test_after_a_failed_copy_nothing_is_resident() -> None:
     store = make_store("lru:8", late_device(1))
     list(store.waves(0, np.arange(6)))

@@ -27,6 +27,7 @@ from specfit.policies.eagle3 import Eagle3
 from specfit.testing.adversarial_device import random_orders
 from tests.unit.backends.models import (
     PROMPT,
+    D,
     V,
     decode,
     late_device,
@@ -284,6 +285,21 @@ def test_router_weights_are_normed_as_the_configuration_says(
     with load(tmp_path, cache="lru:6") as backend:
         result = decode(backend, Autoregressive(), REQUEST)
     assert result.tokens == StockModel(tmp_path).generate(REQUEST)
+
+
+def test_tied_router_scores_are_the_modules_own(tmp_path: Path) -> None:
+    """With every score tied the ids are those that the router of the installed torch picks."""
+    model = make_target(tmp_path)
+    for layer in model.model.layers:
+        layer.mlp.gate.weight.data.zero_()
+    model.save_pretrained(tmp_path)
+    with load(tmp_path, cache="lru:4") as backend:
+        result = decode(backend, Eagle3(2, 2, 6), REQUEST)
+        routing = backend.start(REQUEST).routing
+    assert result.tokens == StockModel(tmp_path).generate(REQUEST)
+    with torch.inference_mode():
+        _, _, ids = model.model.layers[0].mlp.gate(torch.zeros(len(PROMPT), D))
+    assert (np.sort(routing[:, 0]) == np.sort(ids.numpy())).all()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -101,3 +101,22 @@ def fill_last(last: Any, routing: Any, place: int) -> None:
         for layer in range(routing.shape[1]):
             for k in range(routing.shape[2]):
                 last[layer, routing[token, layer, k]] = place + token
+
+
+@kernel
+def are_terms(draft_s: Any, tau_s: Any, weight_s: Any) -> bool:
+    """Return whether these can be a cycle's terms: float64[D+1], float64[M+1], float64[C]."""
+    if draft_s.size == 0 or tau_s.size == 0 or draft_s[0] != 0.0 or tau_s[0] != 0.0:
+        return False
+    if first_table_fault(draft_s) >= 0 or first_table_fault(tau_s) >= 0:
+        return False
+    return bool(first_weight_fault(weight_s) < 0)
+
+
+@kernel
+def first_orphan(parents: Any, mask: Any) -> int:
+    """Return the first node of `mask`, bool[N], whose parent is not in it, or -1."""
+    for node in range(1, parents.size):
+        if mask[node] and not mask[parents[node]]:
+            return node
+    return -1

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core._kernels import first_table_fault, first_weight_fault
+from specfit.core._kernels import are_terms, first_table_fault, first_weight_fault
 from specfit.core.copies import CopyTerms
 from specfit.core.errors import InvalidInputError
 from specfit.core.experts import Residency
@@ -57,15 +57,11 @@ class CostTerms:
                 f"copies.units must have the shape of weight_s, {list(self.weight_s.shape)}; "
                 f"got {list(self.copies.units.shape)}."
             )
-        _check_table("draft_s", self.draft_s)
-        _check_table("tau_s", self.tau_s)
-        fault = first_weight_fault(np.ravel(self.weight_s))
-        if fault >= 0:
-            bad = tuple(int(x) for x in np.unravel_index(fault, self.weight_s.shape))
-            raise InvalidInputError(
-                f"weight_s{list(bad)} = {self.weight_s[bad]}, but an expert costs 0 or more finite "
-                f"seconds."
-            )
+        is_flat = self.draft_s.ndim == self.tau_s.ndim == 1
+        if not (is_flat and are_terms(self.draft_s, self.tau_s, self.weight_s.reshape(-1))):
+            _check_table("draft_s", self.draft_s)
+            _check_table("tau_s", self.tau_s)
+            _check_weights(self.weight_s)
         for array in (self.draft_s, self.tau_s, self.weight_s):
             array.setflags(write=False)
 
@@ -228,6 +224,15 @@ class ProfileCost(CostModel):
         levels = np.arange(self.max_depth + 1, dtype=np.float64)
         draft_s = np.where(levels > 0, profile.first_level_s + (levels - 1) * profile.level_s, 0.0)
         return draft_s, profile.tau_table_s(self.max_nodes)
+
+
+def _check_weights(weight_s: NDArray[np.float64]) -> None:
+    fault = first_weight_fault(weight_s.reshape(-1))
+    if fault >= 0:
+        bad = tuple(int(x) for x in np.unravel_index(fault, weight_s.shape))
+        raise InvalidInputError(
+            f"weight_s{list(bad)} = {weight_s[bad]}, but an expert costs 0 or more finite seconds."
+        )
 
 
 def _check_table(name: str, table: NDArray[np.float64]) -> None:

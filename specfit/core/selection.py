@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._kernels import first_orphan
 from specfit.core.errors import InvalidSelectionError
 from specfit.core.tree import DraftTree
 
@@ -62,9 +63,8 @@ class Selection:
             )
         if not self.mask[0]:
             raise InvalidSelectionError("a selection must contain the root (mask[0]).")
-        orphans = self.mask[1:] & ~self.mask[self.tree.parents[1:]]
-        if orphans.any():
-            node = int(np.argmax(orphans)) + 1
+        node = first_orphan(self.tree.parents, self.mask)
+        if node >= 0:
             raise InvalidSelectionError(
                 f"node {node} is selected without its parent {self.tree.parents[node]}. "
                 f"Select the parent too, or drop the node."

@@ -205,6 +205,11 @@ class DraftTree:
         """Product of the conditional probabilities from the root to each node, float64[N]."""
         return _read_only(path_products(self.parents, self.cond_probs))
 
+    @cached_property
+    def _frontiers(self) -> dict[int, NDArray[np.intp]]:
+        """What `frontier` found, by top-k: policy and drafter ask for the same."""
+        return {}
+
     @property
     def num_levels(self) -> int:
         """Depth of the deepest node."""
@@ -235,9 +240,12 @@ def frontier(tree: DraftTree, top_k: int) -> NDArray[np.intp]:
 
     The best are those of the highest path probability; of equally probable ones, the lower index.
     """
-    best = np.empty(top_k, np.intp)
-    count = fill_frontier(tree.depths, tree.path_probs, best)
-    return np.sort(best[:count])
+    known = tree._frontiers.get(top_k)
+    if known is None:
+        best = np.empty(top_k, np.intp)
+        count = fill_frontier(tree.depths, tree.path_probs, best)
+        known = tree._frontiers[top_k] = _read_only(np.sort(best[:count]))
+    return known
 
 
 def path_products(

@@ -15,7 +15,7 @@ from specfit.core.search import _affine, _checks
 from specfit.core.search._pricing import price_probs
 from specfit.core.search._stop import look_ahead
 
-BAD_TREE, BAD_PROBS = -1, -2
+BAD_TREE, BAD_GROWTH, BAD_PROBS = -1, -2, -3
 
 
 @kernel
@@ -48,6 +48,8 @@ def advance(
     fault, _ = _checks.check_tree(parents, path_probs)
     if fault:
         return BAD_TREE
+    if not _checks.all_probs(growth):
+        return BAD_GROWTH
     bad = price_probs(
         probs, parents, path_probs, discount, first, columns, factors, survival, values, weight_s,
         full_s, totals,

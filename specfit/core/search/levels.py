@@ -159,10 +159,11 @@ class LevelSearch:
         assert isinstance(pricer, ProbPricer), "checked by the caller"
         count, first = len(parents), pricer.num_nodes
         self._take(parents, path_probs)
-        check_look_ahead(count, growth, expandable, self._terms, self._levels)
-        flat, room = pricer.flat(predicted, count - first), pricer.room(count)
         _, fixed_s, node_s = self._line
         fixed = self._terms.draft_s[self._levels : self._levels + 1 + len(growth)] + fixed_s
+        if len(fixed) != 1 + len(growth) or len(expandable) != count:
+            check_look_ahead(count, growth, expandable, self._terms, self._levels)
+        flat, room = pricer.flat(predicted, count - first), pricer.room(count)
         mask, numbers, counts = np.empty(count, bool), np.zeros(4), np.zeros(2, np.int64)
         answer = _level.advance(
             parents, path_probs, flat, pricer.discount, first, *room, fixed, node_s,
@@ -172,6 +173,8 @@ class LevelSearch:
         )  # fmt: skip
         if answer == _level.BAD_TREE:
             check_tree(parents, path_probs)
+        if answer == _level.BAD_GROWTH:
+            check_look_ahead(count, growth, expandable, self._terms, self._levels)
         if answer <= _level.BAD_PROBS:
             raise pricer.fault(flat, _level.BAD_PROBS - answer)
         pricer.num_nodes = count

@@ -164,9 +164,18 @@ def _add_row(
 
 
 @kernel
-def forget(columns: Columns, num_columns: int) -> None:
-    """Take the columns back from their experts."""
+def begin(
+    weight_s: Any,  # float64[L*E]
+    num_columns: int,  # of the cycle before
+    columns: Columns,
+    expert_s: Any,  # float64[L*E], out
+    is_left: Any,  # uint8[capacity+1, L*E], row 0 is written: whether an expert costs time
+) -> None:
+    """Take the columns back from their experts, and note what each expert costs."""
     for column in range(num_columns):
         columns.column_of[columns.expert_of[column]] = -1
         columns.totals[column] = 0.0
         columns.newest[column] = -1
+    for expert in range(weight_s.size):
+        expert_s[expert] = weight_s[expert]
+        is_left[0, expert] = np.uint8(weight_s[expert] > 0.0)

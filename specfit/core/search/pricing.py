@@ -165,7 +165,7 @@ class RoutingPricer:
         self._full_s = np.zeros(0)
         self._cols = np.zeros(1, np.int32)
         self._ones = np.ones(1, np.float32)
-        self._num_columns = self._num_nodes = 0
+        self._num_nodes = 0
         self._allocate(0)
 
     def start(
@@ -173,12 +173,13 @@ class RoutingPricer:
     ) -> None:
         """Begin a cycle; see `ProbPricer.start`."""
         self._shape = (weight_s.shape[0], weight_s.shape[1])
-        _routing.forget(self._columns, self._num_columns)
         if self._is_left.shape[1] != weight_s.size:
             self._allocate(weight_s.size)
-        self._expert_s[:] = weight_s.reshape(-1)
-        priced = self._expert_s > 0 if is_priced is None else is_priced.reshape(-1)
-        self._is_left[0] = priced
+        _routing.begin(
+            np.ravel(weight_s), self._num_columns, self._columns, self._expert_s, self._is_left
+        )
+        if is_priced is not None:
+            self._is_left[0] = is_priced.reshape(-1)
         self._num_columns = self._num_nodes = 0
 
     def _allocate(self, num_experts: int) -> None:
@@ -191,6 +192,7 @@ class RoutingPricer:
             np.zeros(num_experts),
             np.full(num_experts, -1, np.int32),
         )
+        self._num_columns = 0
 
     def extend(
         self,

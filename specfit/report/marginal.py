@@ -88,15 +88,27 @@ def marginal(
     weights : float64[...]
         Weight of each expert; its use counts up to 1.
     """
+    added: NDArray[np.float64] = marginal_use(parents, mask, needs).reshape(
+        len(parents), -1
+    ) @ np.ravel(weights)
+    return added
+
+
+def marginal_use(
+    parents: NDArray[np.int32], mask: NDArray[np.bool_], needs: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the use of each expert by a selection with each node, less that without it.
+
+    See `marginal` for the parameters; float64[N, ...] as `needs`.
+    """
     chosen = needs[mask].sum(axis=0)
     with_missing: dict[int, NDArray[np.float64]] = {}  # of nodes left out, ancestors taken along
-    added = np.empty(len(parents))
+    saved = np.empty_like(needs)
     for node, parent in enumerate(parents.tolist()):
         together = chosen
         if not mask[node]:
             together = with_missing.get(parent, chosen) + needs[node]
             with_missing[node] = together
         without = np.maximum(together - needs[node], 0.0)
-        saved = np.minimum(together, 1.0) - np.minimum(without, 1.0)
-        added[node] = float((weights * saved).sum())
-    return added
+        saved[node] = np.minimum(together, 1.0) - np.minimum(without, 1.0)
+    return saved

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,7 @@ from specfit.core.experts import Residency
 from specfit.core.policy import Cycle, Policy
 from specfit.core.profile import HardwareProfile
 from specfit.core.search import SearchProblem, SearchResult, greedy
-from specfit.core.selection import Selection
-from specfit.report.marginal import marginal_expert_s, marginal_gain, marginal_misses
+from specfit.report.marginal import first_need_probs, marginal_gain, marginal_use
 from specfit.report.reenact import Decision, Scene, decide, search_plainly
 
 BANDWIDTH_FACTORS = tuple(2.0 ** (i / 2) for i in range(-6, 7))
@@ -29,6 +29,9 @@ BANDWIDTH_FACTORS = tuple(2.0 ** (i / 2) for i in range(-6, 7))
 
 MAX_CACHES = 9
 """Stops of the cache slider."""
+
+KEPT_CHOICES = 4
+"""Choices whose marginal use is kept; each is as large as the prediction."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class Answer:
         The search behind the choice; for a policy without one, the exact search of `problem`.
     rules : mapping of str to bool[N]
         What other rules would verify of the whole tree.
+    use : callable
+        Returns the marginal use of each expert, float64[N, L, E], given a choice.
     """
 
     cycle: Cycle
@@ -71,6 +76,7 @@ class Answer:
     problem: SearchProblem
     best: SearchResult
     rules: Mapping[str, NDArray[np.bool_]]
+    use: Callable[[NDArray[np.bool_]], NDArray[np.float64]]
 
     def expect(self, mask: NDArray[np.bool_], levels: int) -> Expectation:
         """Return what to expect of verifying some nodes after so many drafted levels."""
@@ -90,10 +96,10 @@ class Answer:
         The first two at full price; the gain as the search charges it, see `marginal_gain`.
         """
         mask = self.decision.mask
-        selection = Selection(self.cycle.tree, mask.copy())
+        use = self.use(mask).reshape(len(mask), -1)
         gains = marginal_gain(self.problem, mask, self.best.price)
-        copies = marginal_misses(self.cycle, selection)
-        return copies, marginal_expert_s(self.cycle, selection), gains
+        copies: NDArray[np.float64] = use @ np.ravel(~self.cycle.residency.mask).astype(np.float64)
+        return copies, use @ np.ravel(self.cycle.terms.weight_s), gains
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +149,19 @@ class WhatIf:
             mask = _choice_of(rival, cycle)
             if mask is not None:
                 rules[name] = mask
-        return Answer(cycle, decision, problem, best, rules)
+        return Answer(cycle, decision, problem, best, rules, self._use)
+
+    @cached_property
+    def _use(self) -> Callable[[NDArray[np.bool_]], NDArray[np.float64]]:
+        """What depends on the choice alone is computed once a choice: most stops share theirs."""
+        tree = self.scene.cycle.tree
+        needs = first_need_probs(tree, self.scene.cycle.expert_probs.probs)
+
+        @lru_cache(maxsize=KEPT_CHOICES)
+        def use(packed: bytes) -> NDArray[np.float64]:
+            return marginal_use(tree.parents, np.frombuffer(packed, bool), needs)
+
+        return lambda mask: use(mask.tobytes())
 
 
 def caches_to_try(spec: str, num_experts: int, experts_per_token: int) -> list[str]:

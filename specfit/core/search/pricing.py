@@ -165,7 +165,7 @@ class RoutingPricer:
         self._full_s = np.zeros(0)
         self._cols = np.zeros(1, np.int32)
         self._ones = np.ones(1, np.float32)
-        self._num_nodes = 0
+        self._num_columns = self._num_nodes = 0
         self._allocate(0)
 
     def start(

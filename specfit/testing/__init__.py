@@ -7,6 +7,7 @@ from specfit.testing.acceptance_contract import AcceptanceContract, check_accept
 from specfit.testing.backend_contract import BackendContract, check_backend
 from specfit.testing.cache_contract import ExpertCacheContract, check_cache
 from specfit.testing.cost_contract import CostModelContract, check_cost_model
+from specfit.testing.device_contract import DeviceContract, check_device
 from specfit.testing.examples import example_cycle, example_geometry, example_profile, make_cycle
 from specfit.testing.policy_contract import PolicyContract, check_policy
 from specfit.testing.predictor_contract import CoveragePredictorContract, check_predictor
@@ -25,6 +26,7 @@ __all__ = [
     "BackendContract",
     "CostModelContract",
     "CoveragePredictorContract",
+    "DeviceContract",
     "ExpertCacheContract",
     "PolicyContract",
     "RandomPolicy",
@@ -38,6 +40,7 @@ __all__ = [
     "check_backend",
     "check_cache",
     "check_cost_model",
+    "check_device",
     "check_policy",
     "check_predictor",
     "check_simulator",

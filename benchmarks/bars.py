@@ -45,6 +45,7 @@ class Row:
     misses_ratio: float | None
     looping_prompts: int
     num_runs: int
+    num_prompts: int
 
 
 LOWEST_SPEEDUP = 0.97

@@ -17,13 +17,14 @@ import platform
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from benchmarks.bars import Row, missed_bars
 from benchmarks.ceiling import perfect_tokens_per_s
@@ -49,6 +50,8 @@ from specfit.sim.metrics import Metrics, distinct_4, measure
 DATA = Path(__file__).parents[1] / "specfit" / "data"
 RESULTS = Path(__file__).parent / "results"
 CACHES = ("lru:100%", "lru:75%", "lru:50%", "lru:25%", "lru:8")
+NUM_PROMPTS = {"lru:8": 6, "lru:25%": 12}
+"""Prompts of the caches that make decoding slow; the others take all that are asked for."""
 LOOPING = 0.5
 """Texts with a smaller share of distinct runs of four tokens are reported apart."""
 
@@ -76,7 +79,15 @@ class Bench:
     profile: HardwareProfile
     requests: tuple[Request, ...]
     expected: tuple[tuple[int, ...], ...]
-    loops: dict[str, DecodeLoop] = field(default_factory=dict)
+
+    def some(self, most: int) -> Bench:
+        """Return the same with at most so many of the prompts, evenly over them."""
+        chosen = _spread(len(self.requests), most)
+        return replace(
+            self,
+            requests=tuple(self.requests[i] for i in chosen),
+            expected=tuple(self.expected[i] for i in chosen),
+        )
 
     def loop(self, policy: Policy) -> DecodeLoop:
         """Return the decode loop of a policy, with the shipped inputs."""
@@ -92,6 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; return the exit status."""
     options = _options(arguments)
     torch.set_num_threads(options.threads)
+    origin = manifest(torch=torch.__version__, python=platform.python_version())
     warm_up_search()
     backend = load(options.model, cache="lru:100%")
     link = pcie4_link(calibrate(backend), backend.geometry)
@@ -105,10 +117,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[Row] = []
     for cache in options.caches:
         tree = tuned(trace, backend, training[:4], cache, profile)
-        rows.extend(_measure_cache(bench, cache, tree, options))
+        some = bench.some(NUM_PROMPTS.get(cache, options.num_prompts))
+        rows.extend(_measure_cache(some, cache, tree, options))
         _print_rows(rows[-4:])
-    stock_ratio = stock_speed(backend, stock, requests[:6], bench.loop(Autoregressive()))
-    report = _report(rows, stock_ratio, bench, options)
+    stock_ratio = stock_speed(backend, stock, bench.some(6).requests, bench.loop(Autoregressive()))
+    report = _report(rows, stock_ratio, bench, options) | {"manifest": origin}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     missed = missed_bars(rows, stock_ratio)
@@ -159,7 +172,7 @@ def _row(
         cache=cache,
         policy=name,
         params=policy.to_spec()["params"],
-        tokens_per_s=_rate(ours, range(len(ours.tokens))),
+        tokens_per_s=_rate(ours),
         speedup=_interval(ours, timed["autoregressive"]),
         against_tuned=_interval(ours, timed["eagle3-tuned"]),
         ceiling_tokens_per_s=ceiling,
@@ -177,13 +190,22 @@ def _row(
         misses_ratio=_calibration(selected, "misses"),
         looping_prompts=len(ours.tokens) - len(kept),
         num_runs=len({run for run, _ in ours.seconds}),
+        num_prompts=len(ours.tokens),
     )
 
 
-def _rate(timed: Timed, prompts: Sequence[int] | range) -> float:
-    seconds = [s for (_, prompt), s in timed.seconds.items() if prompt in prompts]
-    runs = len({run for run, _ in timed.seconds})
-    return runs * sum(timed.tokens[p] for p in prompts) / sum(seconds)
+def _rate(timed: Timed) -> float:
+    runs = sorted({run for run, _ in timed.seconds})
+    seconds = np.array([[timed.seconds[r, p] for p in timed.tokens] for r in runs])
+    return sum(timed.tokens.values()) / float(_total_s(seconds))
+
+
+def _total_s(seconds: NDArray[np.float64]) -> float:
+    """Return the seconds of all prompts, each by its median over runs; float64[runs, prompts].
+
+    The median, since one run in which another process had the cores would outweigh the others.
+    """
+    return float(np.median(seconds, axis=0).sum())
 
 
 def _interval(ours: Timed, theirs: Timed) -> tuple[float, float, float]:
@@ -200,9 +222,9 @@ def _interval(ours: Timed, theirs: Timed) -> tuple[float, float, float]:
     for _ in range(2000):
         columns = rng.integers(len(prompts), size=len(prompts))
         picks = rng.integers(len(runs), size=(len(runs), len(prompts)))
-        ratios.append(b[picks, columns].sum() / a[picks, columns].sum())
+        ratios.append(_total_s(b[picks, columns]) / _total_s(a[picks, columns]))
     low, high = np.quantile(ratios, (0.025, 0.975))
-    return float(b.sum() / a.sum()), float(low), float(high)
+    return _total_s(b) / _total_s(a), float(low), float(high)
 
 
 def _mean(metrics: Sequence[Metrics], over: str, under: str) -> float:
@@ -231,7 +253,7 @@ def _requests(
 ) -> tuple[Request, ...]:
     """Take `most` prompts, evenly over the file, so that every kind of text is among them."""
     every = [prompt.text for prompt in read_prompts(prompts)]
-    texts = [every[i * len(every) // most] for i in range(min(most, len(every)))]
+    texts = [every[i] for i in _spread(len(every), most)]
     return tuple(
         Request(
             prompt=tuple(backend.tokenizer(text)["input_ids"]),
@@ -243,6 +265,12 @@ def _requests(
     )
 
 
+def _spread(count: int, most: int) -> list[int]:
+    """Return at most `most` of `count` indices, evenly over them."""
+    most = min(most, count)
+    return [i * count // most for i in range(most)]
+
+
 def _report(
     rows: Sequence[Row], stock_ratio: float, bench: Bench, options: argparse.Namespace
 ) -> dict[str, Any]:
@@ -252,7 +280,6 @@ def _report(
         "machine": f"{_processor()}, {os.cpu_count()} cores",
         "torch_threads": torch.get_num_threads(),
         "command": f"python -m benchmarks.decode --runs {options.runs}",
-        "manifest": manifest(torch=torch.__version__, python=platform.python_version()),
         "prompts": options.prompts.name,
         "num_prompts": len(bench.requests),
         "new_tokens": options.tokens,
@@ -303,7 +330,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=10, help="times that every prompt is decoded")
     parser.add_argument("--default-runs", type=int, default=1, help="of the untuned EAGLE-3 tree")
     parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
-    parser.add_argument("--num-prompts", type=int, default=6)
+    parser.add_argument("--num-prompts", type=int, default=24, help="fewer with small caches")
     parser.add_argument("--prompts", type=Path, default=DATA / "prompts" / "heldout.jsonl")
     parser.add_argument("--caches", nargs="+", default=list(CACHES))
     parser.add_argument("--threads", type=int, default=1, help="of torch")

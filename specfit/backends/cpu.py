@@ -21,6 +21,10 @@ SPIN_S = 2e-4
 """The last stretch of a wait is spent spinning, since a sleep may end this much too late."""
 
 
+LOOK_S = 0.5
+"""How long a wait lasts before it is seen whether the copy thread still runs."""
+
+
 class CpuEvent(Event):
     """The arrival of some copies: their bytes are there, and their time has come.
 
@@ -28,10 +32,13 @@ class CpuEvent(Event):
     ----------
     due_s : float
         `time.perf_counter` value before which an emulated link would not have delivered.
+    thread : threading.Thread
+        Who copies.
     """
 
-    def __init__(self, due_s: float) -> None:
+    def __init__(self, due_s: float, thread: threading.Thread) -> None:
         self.due_s = due_s
+        self._thread = thread
         self.error: BaseException | None = None
         self._moved = threading.Event()
 
@@ -41,8 +48,10 @@ class CpuEvent(Event):
         self._moved.set()
 
     def wait(self) -> None:
-        """Block until the bytes are there and the time has come."""
-        self._moved.wait()
+        """Block until the bytes are there and the time has come, or the copies cannot come."""
+        while not self._moved.wait(LOOK_S):
+            if not self._thread.is_alive() and not self._moved.is_set():
+                self.set_moved(RuntimeError("the copy thread has ended"))
         if self.error is None:
             sleep_until(self.due_s)
 
@@ -77,8 +86,8 @@ class CpuDevice(Device):
 
     def copy(self, copies: Sequence[Copy], after: Event | None) -> Event:
         """See `Device.copy`; whatever was computed before is done, so `after` is reached."""
-        self._start_thread()
-        event = CpuEvent(self._occupy_link(copies))
+        thread = self._running_thread()
+        event = CpuEvent(self._occupy_link(copies), thread)
         self._queue.put((copies, event))
         return event
 
@@ -125,10 +134,12 @@ class CpuDevice(Device):
         self._free_s = max(time.perf_counter(), self._free_s) + busy_s
         return self._free_s
 
-    def _start_thread(self) -> None:
-        if self._thread is None:
+    def _running_thread(self) -> threading.Thread:
+        if self._thread is None or not self._thread.is_alive():
+            self._queue = SimpleQueue()  # what a thread that ended left behind will not be copied
             self._thread = threading.Thread(target=self._run, name="specfit-copy", daemon=True)
             self._thread.start()
+        return self._thread
 
     def _run(self) -> None:
         while (job := self._queue.get()) is not None:

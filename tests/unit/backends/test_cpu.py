@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from specfit.backends import cpu
 from specfit.backends.cpu import CpuDevice
 from specfit.backends.device import Copy, EmulatedLink
 from specfit.core.errors import BackendError, InvalidInputError
@@ -83,6 +84,24 @@ def test_a_failing_copy_reaches_the_waiter_and_the_next_one_works(device: CpuDev
     pairs = copies(1)
     device.wait(device.copy(pairs, None))
     assert torch.equal(*pairs[0])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_copy_thread_that_ends_is_an_error_and_the_next_copy_works(
+    device: CpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(pairs: list[Copy]) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cpu, "_move", end)
+        lost = [device.copy(copies(1), None), device.copy(copies(1), None)]
+        for event in lost:
+            with pytest.raises(BackendError, match="the copy thread has ended"):
+                device.wait(event)
+    pairs = copies(2)
+    device.wait(device.copy(pairs, None))
+    assert all(torch.equal(source, target) for source, target in pairs)
 
 
 def test_closing_twice_is_harmless_and_copies_go_on(device: CpuDevice) -> None:

@@ -49,9 +49,11 @@ def bring_experts(
     Raises
     ------
     CheckpointError
-        The checkpoint or the packed file is damaged, or there is no room for packing.
+        The checkpoint or the packed file is damaged, or there is no room for it.
     """
     shape = bank_shape(checkpoint)
+    if packed is None or not device.maps_files:
+        _check_room(torch.Size(shape).numel() * dtype.itemsize)
     if packed is None:
         bank = device.allocate_host(shape, dtype)
         checkpoint.load_experts(bank, on_layer=_counted(on_layer))
@@ -66,6 +68,26 @@ def bring_experts(
         if on_layer is not None:
             on_layer(layer + 1, shape[0])
     return bank
+
+
+def available_bytes() -> int | None:
+    """Return the host memory that a process may still take; None where the system does not say."""
+    status = Path("/proc/meminfo")
+    if not status.is_file():
+        return None
+    said = dict(line.split(":") for line in status.read_text("ascii").splitlines())
+    return int(said["MemAvailable"].split()[0]) * 1024
+
+
+def _check_room(num_bytes: int) -> None:
+    """Raise before the system would end the process for taking too much."""
+    available = available_bytes()
+    if available is not None and num_bytes > available:
+        raise CheckpointError(
+            f"the experts need {num_bytes / 2**30:.1f} GiB of host memory, and "
+            f"{available / 2**30:.1f} GiB are available. On a CPU, --packed FOLDER maps them from "
+            f"a file instead; specfit memory says what fits."
+        )
 
 
 def bank_shape(checkpoint: Checkpoint) -> tuple[int, int, int]:

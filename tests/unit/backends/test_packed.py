@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from specfit.backends import load
+from specfit.backends import packed as packed_module
 from specfit.backends.checkpoint import Checkpoint
 from specfit.backends.cpu import CpuDevice
 from specfit.backends.packed import PackedExperts, bring_experts
@@ -119,6 +120,17 @@ def test_no_room_is_said_before_anything_is_written(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
     with pytest.raises(CheckpointError, match=r"packing needs .* GiB are free"):
         bring_experts(model, CpuDevice(), F32, tmp_path / "packed")
+
+
+def test_too_little_host_memory_is_said_before_loading(
+    model: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (packed_module.available_bytes() or 2**30) > 2**20
+    monkeypatch.setattr(packed_module, "available_bytes", lambda: 1000)
+    for device, where in ((CpuDevice(), None), (late_device(), tmp_path)):
+        with pytest.raises(CheckpointError, match=r"GiB of host memory.*--packed"):
+            bring_experts(model, device, F32, where)
+    bring_experts(model, CpuDevice(), F32, tmp_path)  # mapped: it need not fit
 
 
 def test_a_backend_over_packed_experts_writes_the_targets_text(

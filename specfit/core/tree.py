@@ -175,7 +175,7 @@ class DraftTree:
         Only the new nodes are checked.
         """
         tree: DraftTree = object.__new__(DraftTree)
-        arrays = {
+        arrays: dict[str, NDArray[Any]] = {
             "tokens": np.concatenate((self.tokens, level.tokens)),
             "parents": np.concatenate((self.parents, level.parents)),
             "log_probs": np.concatenate((self.log_probs, level.log_probs)),

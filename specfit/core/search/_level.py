@@ -55,7 +55,7 @@ def advance(
         full_s, totals,
     )  # fmt: skip
     if bad >= 0:
-        return BAD_PROBS - bad
+        return BAD_PROBS - int(bad)
     indptr, cols = np.zeros(0, np.int64), np.zeros(0, np.int32)
     vals, full = values.reshape(-1), full_s[:num_nodes]
     hint = np.zeros(num_nodes, np.bool_)

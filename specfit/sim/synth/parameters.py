@@ -1,7 +1,7 @@
 """Every number of the synthetic model: measured of the real one, or fitted to what was.
 
-The fitted ones come from `benchmarks/sim/fit_synth.py`, which looks at the targets alone and runs
-no policy.
+The fitted ones were chosen with `benchmarks/sim/fit_synth.py` and by hand, on the targets alone and
+before any policy ran.
 """
 
 from __future__ import annotations

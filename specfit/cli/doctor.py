@@ -45,6 +45,7 @@ def doctor(as_json: options.Json = False) -> None:
 
 def found() -> dict[str, str]:
     """Return the facts by name."""
+    from specfit.backends.installation import cuda_in_torch
     from specfit.cli.inputs import BUNDLED
     from specfit.cli.manifest import git_commit, manifest
 
@@ -73,22 +74,6 @@ def free_space(folder: Path) -> str:
     """Return the room in a folder's file system, and whether one may write there."""
     said = f"{shutil.disk_usage(folder).free / 2**30:.1f} GiB"
     return said if os.access(folder, os.W_OK) else f"{said}, but {folder} is read-only"
-
-
-def cuda_in_torch() -> str:
-    """Return what torch says of CUDA; torch is loaded for that."""
-    try:
-        import torch
-    except ModuleNotFoundError:
-        return "torch is not installed: traces can be replayed, models not run"
-    except OSError as error:
-        return f"torch cannot be loaded: {' '.join(str(error).split())}"
-    if torch.version.cuda is None:
-        return "this torch is built without CUDA"
-    if not torch.cuda.is_available():
-        return f"built for CUDA {torch.version.cuda}; no usable device"
-    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return f"CUDA {torch.version.cuda}: {', '.join(names)}"
 
 
 def cuda_in_specfit() -> str:

@@ -11,6 +11,7 @@ import typer.main
 from typer.testing import CliRunner
 
 import specfit
+from specfit.backends.installation import cuda_in_torch
 from specfit.cli import doctor
 from specfit.cli.main import app
 from specfit.core.errors import InvalidInputError
@@ -165,7 +166,7 @@ def test_doctor_says_that_cuda_never_ran_until_a_result_says_otherwise(tmp_path,
 
 def test_doctor_without_torch_says_what_is_left(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert "traces can be replayed" in doctor.cuda_in_torch()
+    assert "traces can be replayed" in cuda_in_torch()
 
 
 def test_doctor_notices_a_read_only_folder(monkeypatch, tmp_path):

@@ -15,6 +15,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -66,14 +67,26 @@ def our_misses(rule: str, experts: np.ndarray) -> int:
 
 
 def our_replay(rule: str, routing: np.ndarray) -> tuple[float, int]:
-    """Return seconds and hits of one-token passes through all layers."""
+    """Return seconds, the best of three, and hits of one-token passes through all layers."""
     cache: ExpertCache = make_cache(f"{rule}:{CAPACITY}", GEOMETRY)
     sizes = np.ones(len(routing), np.int64)
     cache.run_passes(routing[:1], sizes[:1])  # compiles
-    cache.reset()
-    started = time.perf_counter()
-    hits = int(cache.run_passes(routing, sizes)[0].sum())
-    return time.perf_counter() - started, hits
+
+    def replay() -> int:
+        cache.reset()
+        return int(cache.run_passes(routing, sizes)[0].sum())
+
+    return best_of_three(replay)
+
+
+def best_of_three(run: Callable[[], int]) -> tuple[float, int]:
+    """Return the least seconds of three runs, and what the last one gave."""
+    seconds, given = [], 0
+    for _ in range(3):
+        started = time.perf_counter()
+        given = run()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds), given
 
 
 def their_misses(rule: str, path: Path, count: int) -> tuple[int, float]:
@@ -136,14 +149,18 @@ def beside_policylang(num_tokens: int) -> list[str]:
         for layer in range(LAYERS)
     ]
     trace = TraceRecording("made up", LAYERS, NUM_EXPERTS, EXPERTS_PER_TOKEN, entries, True)
-    started = time.perf_counter()
-    (cell,) = replay_policies(trace, EXPERTS_PER_TOKEN, ["topk_lru"], [CAPACITY / NUM_EXPERTS])
-    their_s = time.perf_counter() - started
+
+    def replay() -> int:
+        share = CAPACITY / NUM_EXPERTS
+        (cell,) = replay_policies(trace, EXPERTS_PER_TOKEN, ["topk_lru"], [share])
+        return int(cell.hits)
+
+    their_s, their_hits = best_of_three(replay)
     our_s, hits = our_replay("lru", routing)
     times = their_s / our_s
     print(
         f"\n{num_tokens} tokens x {LAYERS} layers, LRU {CAPACITY}: {our_s:.4f} s, {hits:,} hits; "
-        f"moe-policylang {their_s:.2f} s, {cell.hits:,} hits, {times:,.0f} times as long"
+        f"moe-policylang {their_s:.2f} s, {their_hits:,} hits, {times:,.0f} times as long"
     )
     if times < LEAST_TIMES_POLICYLANG:
         return [f"moe-policylang takes only {times:.0f} times as long"]

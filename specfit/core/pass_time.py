@@ -54,9 +54,14 @@ def pass_time(
         Misses that were first read from disk.
     """
     tau_s = profile.tau_s(num_nodes)
+    ahead_s = ahead.num_copies * profile.copy_s + ahead.num_reads * profile.ssd_s
+    if profile.overlap == "none":  # then sums over the layers will do
+        misses = int(num_misses.sum())
+        compute_s = tau_s + profile.resident_expert_s * (int(num_hits.sum()) + misses)
+        reads_s = int(num_reads.sum()) * profile.ssd_s if profile.ssd_s else 0.0
+        return misses * profile.copy_s + reads_s + ahead_s, compute_s
     expert_s = (num_hits + num_misses).astype(np.float64) * profile.resident_expert_s
     copy_s: NDArray[np.float64] = num_misses * profile.copy_s + num_reads * profile.ssd_s
-    ahead_s = ahead.num_copies * profile.copy_s + ahead.num_reads * profile.ssd_s
     compute_s = tau_s + float(expert_s.sum())
     total_s = pass_seconds(
         profile.overlap, tau_s, expert_s, copy_s, ahead_s=ahead_s, lead_s=ahead.lead_s

@@ -50,6 +50,7 @@ def serve_passes(
         wanted_by[:] = -1
         request = num_requests
         num_free = int(np.sum(owners < 0))
+        num_hits, num_misses, num_evictions = 0, 0, 0
         first = 0
         for number in range(sizes.size):
             tokens = routing[first : first + sizes[number], layer]
@@ -57,9 +58,9 @@ def serve_passes(
             count = _distinct(tokens, number, seen_in, experts)
             start, stop = 0, min(count, capacity)
             if count > capacity:
-                num_hits = _hits_first(slots[layer], experts, count, missing)
-                if 0 < num_hits < stop:
-                    _merge(experts[:stop], num_hits, missing)
+                num_first = _hits_first(slots[layer], experts, count, missing)
+                if 0 < num_first < stop:
+                    _merge(experts[:stop], num_first, missing)
             while start < count:
                 request += 1
                 wave = experts[start:stop]
@@ -71,12 +72,12 @@ def serve_passes(
                         _unlink(after, before, expert)
                     else:
                         wanted_by[expert] = request
-                counts[0, layer] += wave.size - num_loads
-                counts[1, layer] += num_loads
+                num_hits += wave.size - num_loads
+                num_misses += num_loads
                 excess = num_loads - num_free
                 if excess > 0:
                     _evict(slots[layer], owners, after, before, wanted_by, request, freed[:excess])
-                    counts[2, layer] += excess
+                    num_evictions += excess
                 if num_free > 0:
                     _lowest_free(owners, freed[:num_loads])
                 num_free = max(0, -excess)
@@ -93,6 +94,9 @@ def serve_passes(
                         _append(after, before, expert)
                     last_used[layer, expert] = request
                 start, stop = stop, min(count, stop + capacity)
+        counts[0, layer] += num_hits
+        counts[1, layer] += num_misses
+        counts[2, layer] += num_evictions
         most = max(most, request)
     return most
 
@@ -169,25 +173,26 @@ def _lowest_free(owners: Any, lowest: Any) -> None:
 def _distinct(tokens: Any, number: int, seen_in: Any, experts: Any) -> int:
     """Fill in the distinct experts of int16[n, K], ascending; return how many there are."""
     count = 0
+    if tokens.shape[0] == 1:  # few: sorted as they come
+        for k in range(tokens.shape[1]):
+            expert = int(tokens[0, k])
+            at = count
+            while at > 0 and experts[at - 1] > expert:
+                at -= 1
+            if at > 0 and experts[at - 1] == expert:
+                continue
+            for place in range(count, at, -1):
+                experts[place] = experts[place - 1]
+            experts[at] = expert
+            count += 1
+        return count
     for token in range(tokens.shape[0]):
         for k in range(tokens.shape[1]):
-            expert = int(tokens[token, k])
-            if seen_in[expert] == number:
-                continue
-            seen_in[expert] = number
-            if tokens.shape[0] == 1:  # few: sorted as they come
-                at = count
-                while at > 0 and experts[at - 1] > expert:
-                    experts[at] = experts[at - 1]
-                    at -= 1
-                experts[at] = expert
+            seen_in[tokens[token, k]] = number
+    for expert in range(seen_in.size):
+        if seen_in[expert] == number:
+            experts[count] = expert
             count += 1
-    if tokens.shape[0] != 1:
-        count = 0
-        for expert in range(seen_in.size):
-            if seen_in[expert] == number:
-                experts[count] = expert
-                count += 1
     return count
 
 

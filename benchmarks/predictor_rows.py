@@ -154,7 +154,7 @@ def acceptance_rows(
     calibrated: Mapping[str, AcceptanceModel], texts: Sequence[ObservedText]
 ) -> list[Row]:
     """One row a method and depth: predicted, realised, ECE and Brier score of judged nodes."""
-    shipped = {"depth-rank, shipped": Adaptive(str(TINY / "acceptance"))}
+    shipped = {"adaptive, shipped, at rest": Adaptive(str(TINY / "acceptance"))}
     rows = []
     for name, model in {"identity": Identity(), **calibrated, **shipped}.items():
         columns = []
@@ -218,6 +218,14 @@ def ablation(
         if name != "depth-rank"
     ]
     plain = _tokens_per_s(trace, Autoregressive(), cache, profile, table, ranked, num_prompts)
+    followed, shipped = "adaptive, shipped", Adaptive(str(TINY / "acceptance"))
+    own = TokenTable(str(TINY / "predictor"))
+    settings += [
+        ("token-table, shipped", "expected", own, "depth-rank", ranked),
+        ("token-table, shipped", "expected", own, followed, shipped),
+        ("token-table, shipped", "hard", Hard(own, geometry.experts_per_token), followed, shipped),
+        ("oracle", "expected", Oracle(), followed, shipped),
+    ]
     rows = []
     for predictor, kind, p, method, model in settings:
         found = _tokens_per_s(trace, SpecFit(), cache, profile, p, model, num_prompts)

@@ -66,7 +66,7 @@ def _check_objective(
     pass_s = float(problem.terms.tau_s[result.mask.sum()]) + float(demand.weight_s @ used)
     total_s = float(problem.terms.draft_s[problem.levels]) + pass_s
     gain = tokens - certificate.price * total_s
-    objective = certificate.price if result.objective == result.price else gain
+    objective = certificate.price if result.is_ratio else gain
     said = (result.expected_committed, result.price * result.cycle_s, result.objective)
     found = (tokens, certificate.price * total_s, objective)
     if not np.allclose(said, found, rtol=TOLERANCE, atol=slack):

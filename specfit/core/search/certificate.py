@@ -62,5 +62,4 @@ def certify(problem: SearchProblem, result: SearchResult) -> Certificate:
         problem.parents, problem.path_probs, node_s, result.price, demand.indptr, demand.cols,
         demand.vals, demand.weight_s, demand.totals, shares,
     )  # fmt: skip
-    bar = 0.0 if result.objective == result.price else result.objective
-    return Certificate(result.price, bar, shares)
+    return Certificate(result.price, result.gain, shares)

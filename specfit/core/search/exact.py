@@ -141,5 +141,6 @@ def result_of(
     tokens, seconds, price, *_ = values.tolist()
     objective = price if is_ratio else tokens - price * seconds
     return SearchResult(
-        mask, objective, objective, "optimal", price, tokens, seconds, num_rounds, num_cuts
-    )
+        mask, objective, objective, "optimal", price, is_ratio, tokens, seconds, num_rounds,
+        num_cuts,
+    )  # fmt: skip

@@ -29,11 +29,12 @@ def search_general(problem: SearchProblem, price: Price, max_expansions: int) ->
         _terms.NONE if copies is None else _OVERLAPS[copies.overlap], max_expansions, mask, values,
     )  # fmt: skip
     tokens, seconds, paid, _, upper = values.tolist()
-    objective = paid if price == "cycle" else tokens - paid * seconds
+    is_ratio = price == "cycle"
+    objective = paid if is_ratio else tokens - paid * seconds
     status = "optimal" if expansions >= 0 else "expansion limit"
     return SearchResult(
         mask, objective, objective if expansions >= 0 else max(objective, upper), status, paid,
-        tokens, seconds, num_expansions=abs(expansions),
+        is_ratio, tokens, seconds, num_expansions=abs(expansions),
     )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def greedy(problem: SearchProblem, *, price: Price = "cycle") -> SearchResult:
         tokens, load = tokens + float(problem.path_probs[added]), load + rows[added]
     tokens, seconds = evaluate(problem, mask)
     paid = best if price == "cycle" else float(price)
-    return SearchResult(mask, best, float("inf"), "greedy", paid, tokens, seconds)
+    return SearchResult(mask, best, float("inf"), "greedy", paid, price == "cycle", tokens, seconds)
 
 
 def _objective(

@@ -91,10 +91,11 @@ class _Search:
             expansions += 1
         upper = max(self.best, -self.heap[0][0]) if self.heap else self.best
         tokens = float(self.path_probs[self.mask].sum())
-        paid = self.best if self.price == "cycle" else float(self.price)
+        is_ratio = self.price == "cycle"
+        paid = self.best if is_ratio else float(self.price)
         status = "optimal" if upper <= self.best else "expansion limit"
         return SearchResult(
-            self.mask, self.best, upper, status, paid, tokens, self.seconds,
+            self.mask, self.best, upper, status, paid, is_ratio, tokens, self.seconds,
             num_expansions=expansions,
         )  # fmt: skip
 

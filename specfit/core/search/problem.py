@@ -92,9 +92,12 @@ class SearchResult:
     upper_bound : float
         No selection has a higher objective than this.
     status : str
-        ``"optimal"``, or ``"expansion limit"`` when the search stopped with a gap to `upper_bound`.
+        ``"optimal"``, ``"expansion limit"`` when the search stopped with a gap to `upper_bound`, or
+        ``"greedy"``.
     price : float
         Tokens a second at which a second was charged; for "cycle" the objective itself.
+    is_ratio : bool
+        Whether the price was "cycle": the objective is A / T.
     expected_committed : float
         Sum of the path probabilities of the selection, root included.
     cycle_s : float
@@ -108,11 +111,17 @@ class SearchResult:
     upper_bound: float
     status: str
     price: float
+    is_ratio: bool
     expected_committed: float
     cycle_s: float
     num_rounds: int = 0
     num_cuts: int = 0
     num_expansions: int = 0
+
+    @property
+    def gain(self) -> float:
+        """``A - price * T`` of the selection in tokens; 0 at price "cycle", its own rate."""
+        return 0.0 if self.is_ratio else self.objective
 
     @property
     def num_nodes(self) -> int:

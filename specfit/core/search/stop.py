@@ -75,14 +75,13 @@ def should_draft(
     check_look_ahead(n, growth, expandable, problem.terms, problem.levels)
     by_node = np.empty((n, ahead))
     by_node[:] = growth
-    bar = 0.0 if best.objective == best.price else best.objective
     reach = n + ahead * int(np.count_nonzero(expandable))
     is_line, fixed_s, node_s = _checks.line(problem.terms.tau_s[: reach + 1].copy())
     if not is_line or problem.terms.copies is not None:
-        return _search_phantoms(problem, best.price, bar, by_node, expandable)
+        return _search_phantoms(problem, best.price, best.gain, by_node, expandable)
     first = problem.levels + 1
     fixed = problem.terms.draft_s[first : first + ahead] + fixed_s
-    return _look_ahead(problem, best.price, bar, by_node, np.array(expandable), fixed, node_s)
+    return _look_ahead(problem, best.price, best.gain, by_node, np.array(expandable), fixed, node_s)
 
 
 def _look_ahead(

@@ -132,8 +132,9 @@ def exact_union(
     is_tight = upper - objective <= 10 * _GAP * max(1.0, tokens, abs(objective))
     status = "optimal" if is_tight else "expansion limit"
     return SearchResult(
-        mask, objective, float(upper), status, float(paid), tokens, seconds, num_expansions=steps
-    )
+        mask, objective, float(upper), status, float(paid), price == "cycle", tokens, seconds,
+        num_expansions=steps,
+    )  # fmt: skip
 
 
 def _minimise(

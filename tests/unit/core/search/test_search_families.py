@@ -15,6 +15,7 @@ from specfit.core.search import (
     evaluate,
     exact,
     greedy,
+    should_draft,
 )
 from specfit.testing.certificate import check_certificate
 from tests.reference import closure
@@ -124,6 +125,23 @@ def test_where_nothing_can_be_pruned_the_cut_decides() -> None:
         assert result.num_cuts > 0
         gain = closure.by_minimum_cut(problem, price)
         assert result.objective == pytest.approx(gain, abs=1e-12)
+
+
+def test_a_gain_of_as_many_tokens_as_the_price_is_not_taken_for_a_rate() -> None:
+    """2 tokens in 1 s at 1 token a second gain 1 token; 0.5 s more that add none gain less."""
+    pricer = ProbPricer()
+    pricer.start(np.zeros((1, 1)))
+    parents, path_probs = chain(2), np.ones(2)
+    pricer.extend(parents, path_probs, None)
+    terms = CostTerms(np.array([0.0, 0.5]), np.array([0.0, 1.0, 1.0, 1.0]), np.zeros((1, 1)))
+    problem = SearchProblem(parents, path_probs, pricer.demand(), terms, levels=0)
+    result = exact(problem, price=1.0)
+    assert (result.objective, result.price, result.gain) == (1.0, 1.0, 1.0)
+    decision = should_draft(problem, result, np.zeros(1), np.array([False, True]))
+    assert not decision.draft
+    assert decision.surplus.tolist() == [-0.5]
+    check_certificate(problem, result, certify(problem, result))
+    assert exact(problem).gain == 0.0
 
 
 def test_swapping_the_experts_of_two_siblings_swaps_the_choice() -> None:

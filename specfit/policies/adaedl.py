@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from specfit.core.policy import Cycle, Outcome, register_policy
+from specfit.policies._ranges import check_range
 from specfit.policies.chain import Chain
 
 
@@ -48,6 +49,9 @@ class AdaEDL(Chain):
     _rate: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "gamma", 0)
+        check_range(self, "rate_memory threshold_memory", 0, 1)
         self.reset()
 
     def after_level(self, cycle: Cycle) -> bool:

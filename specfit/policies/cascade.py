@@ -17,6 +17,7 @@ import numpy as np
 from specfit.core.policy import Cycle, Outcome, Policy, register_policy
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan
+from specfit.policies._ranges import check_range
 
 Phase = tuple[int, int]
 """Length of the chain, and cycles to run with it."""
@@ -35,7 +36,7 @@ class Cascade(Policy):
     depth : int
         Longest chain.
     first_depth : int
-        Length that the first test begins with.
+        Length that the first test begins with, at most `depth`.
     trial_cycles, max_trials, set_cycles : int
         Cycles of a trial, trials of a test, cycles between tests (the paper's t, M and S).
     tolerance : float
@@ -57,6 +58,9 @@ class Cascade(Policy):
     _seen: list[Measured] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        check_range(self, "depth trial_cycles max_trials set_cycles refresh", 1)
+        check_range(self, "first_depth", 1, self.depth)
+        check_range(self, "tolerance", 0)
         self.reset()
 
     def plan(self, cycle: Cycle) -> DraftPlan:

@@ -12,6 +12,7 @@ import numpy as np
 from specfit.core.policy import Cycle, Policy, register_policy
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan
+from specfit.policies._ranges import check_range
 
 
 @register_policy("chain")
@@ -26,6 +27,9 @@ class Chain(Policy):
     """
 
     depth: int = 5
+
+    def __post_init__(self) -> None:
+        check_range(self, "depth", 0)
 
     def plan(self, cycle: Cycle) -> DraftPlan:
         """Draft a chain."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from specfit.core.policy import Cycle, register_policy
 from specfit.core.tree import frontier
+from specfit.policies._ranges import check_range
 from specfit.policies.eagle3 import Eagle3
 
 
@@ -34,6 +35,9 @@ class Ddd(Eagle3):
     threshold: float = -1.0
     first_check: int = 5
     check_every: int = 2
+
+    def __post_init__(self) -> None:
+        check_range(self, "check_every", 1)
 
     def after_level(self, cycle: Cycle) -> bool:
         """Draft on unless this level is checked and its beam is too unlikely."""

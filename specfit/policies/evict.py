@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from specfit.core.policy import Cycle, Policy, register_policy
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan
+from specfit.policies._ranges import check_range
 from specfit.policies.mean_pass import mean_pass_s
 from specfit.policies.most_probable import most_probable
 
@@ -43,6 +44,9 @@ class Evict(Policy):
     max_nodes: int = 32
     paid: float = 1.0
     calibrated: bool = False
+
+    def __post_init__(self) -> None:
+        check_range(self, "paid", 0)
 
     def plan(self, cycle: Cycle) -> DraftPlan:
         """Draft the whole pool."""

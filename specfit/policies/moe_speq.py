@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from specfit.core.policy import Cycle, Outcome, register_policy
 from specfit.core.selection import Selection
+from specfit.policies._ranges import check_range
 from specfit.policies.chain import Chain
 from specfit.policies.expert_sets import expert_sets
 
@@ -46,6 +47,9 @@ class MoESpeQ(Chain):
     _probs: NDArray[np.float64] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "min_depth", 1)
+        check_range(self, "memory first_prob", 0, 1)
         self.reset()
 
     def after_level(self, cycle: Cycle) -> bool:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from specfit.core.policy import Cycle, Policy, register_policy
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan
+from specfit.policies._ranges import check_range
 from specfit.policies.expert_sets import expert_sets
 from specfit.policies.mean_pass import dearest_expert_s, mean_pass_s
 
@@ -47,6 +48,9 @@ class S2MoE(Policy):
     max_nodes: int = 512
     expert_scale: float = 1.0
     calibrated: bool = False
+
+    def __post_init__(self) -> None:
+        check_range(self, "expert_scale", 0)
 
     def plan(self, cycle: Cycle) -> DraftPlan:
         """Draft at most `depth` levels."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from specfit.core.policy import Cycle, Policy, register_policy
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan, DraftTree
+from specfit.policies._ranges import check_range
 from specfit.policies.mean_pass import mean_pass_s
 
 
@@ -124,6 +125,10 @@ class Sequoia(Policy):
     paid: float = 1.0
     _table: TreeTable | None = field(default=None, init=False, repr=False, compare=False)
     _chosen: Topology = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_range(self, "max_nodes top_k", 1)
+        check_range(self, "depth paid", 0)
 
     def plan(self, cycle: Cycle) -> DraftPlan:
         """Draft as deep as the tree of the least time a token is."""

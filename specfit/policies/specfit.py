@@ -18,6 +18,7 @@ from specfit.core.policy import Cycle, Outcome, Policy, register_policy
 from specfit.core.search import LevelSearch, ProbPricer, SearchResult
 from specfit.core.selection import Prediction, Selection
 from specfit.core.tree import DraftPlan, frontier
+from specfit.policies._ranges import check_range
 from specfit.policies.correction import MissCorrection
 
 
@@ -62,6 +63,9 @@ class SpecFit(Policy):
     _misses: MissCorrection = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        check_range(self, "top_k max_nodes", 1)
+        check_range(self, "depth longest_pause decision_s", 0)
+        check_range(self, "miss_memory", 0, 1)
         self._pricer = ProbPricer(self.discount)
         self._search = LevelSearch(self._pricer)
         self.reset()

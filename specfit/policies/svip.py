@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specfit.core.policy import Cycle, register_policy
+from specfit.policies._ranges import check_range
 from specfit.policies.chain import Chain
 
 
@@ -33,6 +34,10 @@ class Svip(Chain):
     depth: int = 16
     factor: float = 0.15
     threshold: float = 0.3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "factor", 0)
 
     def after_level(self, cycle: Cycle) -> bool:
         """Draft on unless the drafter's entropy at the newest token is too high."""

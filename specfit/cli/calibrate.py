@@ -20,6 +20,10 @@ def calibrate(
     head: options.Head = None,
     link: options.Link = None,
     threads: options.Threads = None,
+    device: options.Device = "cpu",
+    dtype: options.Dtype = "float32",
+    drafter: options.DrafterSpec = None,
+    packed: options.Packed = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure this machine with a model, so that predicted seconds are its own.
@@ -33,7 +37,15 @@ def calibrate(
     from specfit.cli.specs import link_from
 
     wanted = None if link is None else link_from(link)
-    with load(model_folder(model), head=head, threads=threads) as backend:
+    with load(
+        model_folder(model),
+        head=head,
+        drafter=drafter,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        packed=packed,
+    ) as backend:
         profile = connect(backend, measured_profile(backend), wanted)
     with new_file(out) as partial:
         profile.write(partial)

@@ -116,7 +116,7 @@ class Live:
         """Say what the copies went over; an emulated link is called so."""
         link = self.backend.device.link
         if link is None:
-            return "copies within host memory"
+            return str(self.backend.device.describe_link()["what"])
         return (
             f"link EMULATED ({link.latency_s * 1e6:.0f} us + "
             f"{link.bandwidth_bytes_per_s / 1e9:.3g} GB/s)"

@@ -64,7 +64,9 @@ DrafterSpec = Annotated[
     str | None,
     typer.Option("--drafter", help="ngram, model:FOLDER, my.py:Mine or none instead of a head."),
 ]
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N.")]
+Device = Annotated[
+    str, typer.Option("--device", help="cpu, ssd, cuda or cuda:N. No run on a GPU is on record yet.")
+]
 Dtype = Annotated[str, typer.Option("--dtype", help="Of the weights: float32 or bfloat16.")]
 Packed = Annotated[
     Path | None,

@@ -131,6 +131,7 @@ def test_memory_that_cannot_be_pinned_is_said_to_be_pageable() -> None:
     cuda.runtime.most_bytes = 2**20 + 40_000
     device.allocate_host((3, 4, 1024), torch.float32)
     said = device.describe_link()
+    assert said["what"] == "copies from host memory (PAGEABLE in part) to the GPU"
     assert (said["memory"], said["unpinned_bytes"]) == ("PAGEABLE in part", 16384)
 
 

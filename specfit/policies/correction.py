@@ -6,9 +6,13 @@ the average. What each cycle shows of the error corrects the next ones.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core.copies import CopyTerms
+from specfit.core.cost import CostTerms
 from specfit.core.experts import Residency
 from specfit.core.policy import Outcome
 
@@ -30,11 +34,19 @@ class MissCorrection:
         self.scale = 1.0
         self._predicted = self._realised = PRIOR_MISSES
 
-    def correct(self, weight_s: NDArray[np.float64], residency: Residency) -> NDArray[np.float64]:
-        """Return the experts' seconds, float64[L, E], with what missing ones cost scaled."""
+    def correct(
+        self, terms: CostTerms, residency: Residency
+    ) -> tuple[NDArray[np.float64], CopyTerms | None]:
+        """Return the experts' seconds, float64[L, E], and the copies, missing ones' cost scaled.
+
+        Where copies are apart, the experts' seconds are compute, which no miss adds to.
+        """
         if self.scale == 1.0 or residency.mask.all():
-            return weight_s
-        return weight_s * np.where(residency.mask, 1.0, self.scale)
+            return terms.weight_s, terms.copies
+        scales = np.where(residency.mask, 1.0, self.scale)
+        if terms.copies is None:
+            return terms.weight_s * scales, None
+        return terms.weight_s, replace(terms.copies, units=terms.copies.units * scales)
 
     def observe(self, outcome: Outcome) -> None:
         """Learn from a cycle whose misses were predicted."""

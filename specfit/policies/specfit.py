@@ -119,10 +119,12 @@ class SpecFit(Policy):
     def _corrected(self, cycle: Cycle) -> CostTerms:
         """Return the cycle's terms with the price of deciding, and of misses as the text has it."""
         decisions_s = self.decision_s * np.arange(len(cycle.terms.draft_s))
+        weight_s, copies = self._misses.correct(cycle.terms, cycle.residency)
         return replace(
             cycle.terms,
             draft_s=cycle.terms.draft_s + decisions_s,
-            weight_s=self._misses.correct(cycle.terms.weight_s, cycle.residency),
+            weight_s=weight_s,
+            copies=copies,
         )
 
     def _can_grow(self, cycle: Cycle, levels_left: int) -> bool:
@@ -139,7 +141,11 @@ class SpecFit(Policy):
 
     def _predict(self, best: SearchResult, cycle: Cycle) -> Prediction:
         """Return what to expect of the selection, at full price: nothing is forgiven this cycle."""
-        problem = self._search.problem
+        problem, terms = self._search.problem, self._search.problem.terms
         misses, expert_s = problem.demand.expected_use(best.mask, ~cycle.residency.mask)
-        pass_s = float(problem.draft_s + problem.terms.tau_s[best.num_nodes]) + expert_s
-        return Prediction(best.expected_committed, self._misses.scale * misses, pass_s)
+        if terms.copies is None:
+            pass_s = float(terms.tau_s[best.num_nodes]) + expert_s
+        else:
+            pass_s = terms.pass_s(best.num_nodes, problem.demand.activation(best.mask))
+        cycle_s = problem.draft_s + pass_s
+        return Prediction(best.expected_committed, self._misses.scale * misses, cycle_s)

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from specfit.core.backend import Request
+from specfit.core.copies import Overlap
+from specfit.core.cost import ProfileCost
 from specfit.core.experts import Residency
 from specfit.core.policy import Cycle
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan, DraftTree
 from specfit.policies import SpecFit
-from specfit.testing.examples import example_geometry, make_cycle
+from specfit.testing.examples import example_geometry, example_profile, make_cycle
 from specfit.testing.toy import toy_backend
 from specfit.testing.worlds import run_toy
 
@@ -21,7 +23,7 @@ GEOMETRY = example_geometry()  # 4 layers, 16 experts, top-2; a copy takes 1 ms,
 RESIDENT, MISSING = (2, 3), (4, 5)
 
 
-def cycle_of(first: tuple[int, int], second: tuple[int, int]) -> Cycle:
+def cycle_of(first: tuple[int, int], second: tuple[int, int], overlap: Overlap = "none") -> Cycle:
     """Two equally probable children of the root, routed to these experts in every layer."""
     tree = DraftTree.from_arrays(np.array([-1, 0, 0], np.int32), np.array([1.0, 0.45, 0.45]))
     probs = np.zeros((3, GEOMETRY.num_layers, GEOMETRY.num_experts), np.float32)
@@ -29,7 +31,10 @@ def cycle_of(first: tuple[int, int], second: tuple[int, int]) -> Cycle:
         probs[node][:, list(experts)] = 1.0
     mask = np.zeros((GEOMETRY.num_layers, GEOMETRY.num_experts), bool)
     mask[:, :4] = True
-    return make_cycle(tree, geometry=GEOMETRY, residency=Residency(mask), expert_probs=probs)
+    cost = ProfileCost(replace(example_profile(), overlap=overlap))
+    return make_cycle(
+        tree, geometry=GEOMETRY, residency=Residency(mask), expert_probs=probs, cost=cost
+    )
 
 
 def select(policy: SpecFit, cycle: Cycle) -> Selection:
@@ -63,6 +68,20 @@ def test_the_prediction_is_what_the_terms_say() -> None:
     needed = np.zeros((4, 16))
     needed[:, :4] = 1.0
     expected_s = cycle.terms.draft_s[1] + 1e-4 + cycle.terms.pass_s(2, needed)
+    assert prediction.cycle_s == pytest.approx(expected_s)
+
+
+def test_the_prediction_counts_the_copies_that_compute_does_not_hide() -> None:
+    """Of 8 ms of copies, a layer's two hide 0.4 ms behind its four experts."""
+    cycle = cycle_of(MISSING, MISSING, "resident")
+    selection = select(SpecFit(decision_s=1e-4, discount=0.0), cycle)
+    assert selection.nodes.tolist() == [0, 1, 2]
+    prediction = selection.prediction
+    assert prediction is not None
+    assert prediction.misses == pytest.approx(8.0)
+    needed = np.zeros((4, 16))
+    needed[:, [0, 1, 4, 5]] = 1.0
+    expected_s = cycle.terms.draft_s[1] + 1e-4 + cycle.terms.pass_s(3, needed)
     assert prediction.cycle_s == pytest.approx(expected_s)
 
 

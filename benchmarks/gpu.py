@@ -74,7 +74,7 @@ def link_curve(expert_bytes: int) -> dict[str, Any]:
     device.close()
     return {
         "expert_bytes": expert_bytes,
-        "memory": said["memory"],
+        "unpinned_bytes": said["unpinned_bytes"],
         "batches": rows,
         "fixed_s": float(fixed_s),
         "copy_s": float(copy_s),

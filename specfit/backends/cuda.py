@@ -1,8 +1,6 @@
-"""A CUDA device: the compute stream of torch, one copy stream, events between them, pinned memory.
+"""A CUDA device, tested against a stand-in for ``torch.cuda`` only: no GPU has run it yet.
 
-Tested against a stand-in for ``torch.cuda`` only: it has not run on a GPU. Each method is the stream
-call that `Device` describes. What is copied where and when, and who waits for whom, is decided in
-the expert store.
+Each method is the stream call that `Device` describes; the expert store says who waits for whom.
 """
 
 from __future__ import annotations
@@ -100,7 +98,7 @@ class CudaDevice(Device):
             start.record(self._copies)
             try:
                 for source, destination in copies:
-                    destination.copy_(in_memory(source), non_blocking=True)
+                    destination.copy_(source, non_blocking=True)
             except RuntimeError as error:
                 raise BackendError(f"a copy of expert weights failed: {error}") from error
             end.record(self._copies)
@@ -137,13 +135,9 @@ class CudaDevice(Device):
 
     def describe_link(self) -> dict[str, object]:
         """See `Device.describe_link`."""
-        memory = "pinned" if self.num_unpinned_bytes == 0 else "PAGEABLE in part"
-        return {
-            "kind": "measured",
-            "what": f"copies from host memory ({memory}) to the GPU",
-            "memory": memory,
-            "unpinned_bytes": self.num_unpinned_bytes,
-        }
+        memory = "pinned" if self.num_unpinned_bytes == 0 else "partly PAGEABLE"
+        what = f"copies from {memory} host memory to the GPU"
+        return {"kind": "measured", "what": what, "unpinned_bytes": self.num_unpinned_bytes}
 
     def close(self) -> None:
         """See `Device.close`. Host memory that was handed out stays, pinned no longer."""

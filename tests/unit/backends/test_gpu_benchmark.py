@@ -49,7 +49,7 @@ def test_the_program_skips_with_its_reason() -> None:
 def test_the_links_curve_has_every_batch(stand_in: None) -> None:
     found = gpu.link_curve(4096)
     assert [row["copies"] for row in found["batches"]] == [1, 2]
-    assert found["memory"] == "pinned"
+    assert found["unpinned_bytes"] == 0
 
 
 def test_verifying_is_timed_where_the_context_allows(stand_in: None) -> None:

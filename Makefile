@@ -25,7 +25,7 @@ demo: $(READY)
 	@$(BIN)/specfit demo
 
 test: $(READY)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(READY)
 	@$(BIN)/ruff check .

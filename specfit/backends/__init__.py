@@ -50,7 +50,8 @@ def load(
     link : EmulatedLink, optional
         Link to emulate between host and device.
     device : str
-        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. The CUDA path has been tested against a stand-in
+        ``"cpu"``, ``"ssd"`` (computes on the CPU, reads experts from the packed file on disk),
+        ``"cuda"`` or ``"cuda:1"``. The CUDA path has been tested against a stand-in
         only; `tests/gpu` holds it against the CPU where there is a GPU.
     dtype : str
         Of the weights: ``float32`` or ``bfloat16``.
@@ -104,12 +105,15 @@ def _device(name: str, link: EmulatedLink | None) -> Device:
 
     from specfit.backends.cpu import CpuDevice
     from specfit.backends.cuda import CudaDevice
+    from specfit.backends.ssd import SsdDevice
 
     if name == "cpu":
         return CpuDevice(link)
+    if name == "ssd":
+        return SsdDevice(link)
     kind, _, index = name.partition(":")
     if kind != "cuda" or not (index or "0").isdecimal():
-        raise InvalidInputError(f"device must be 'cpu', 'cuda' or 'cuda:N'; got '{name}'.")
+        raise InvalidInputError(f"device must be 'cpu', 'ssd', 'cuda' or 'cuda:N'; got '{name}'.")
     if link is not None:
         raise InvalidInputError("a link is emulated on the CPU only; a GPU has its own.")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from specfit.backends.device import Copy, Device, Event, LinkCounters
+from specfit.backends.file_bank import in_memory
 from specfit.core.errors import BackendError
 
 STAGING_BYTES = 2**20
@@ -98,7 +99,7 @@ class CudaDevice(Device):
             start.record(self._copies)
             try:
                 for source, destination in copies:
-                    destination.copy_(source, non_blocking=True)
+                    destination.copy_(in_memory(source), non_blocking=True)
             except RuntimeError as error:
                 raise BackendError(f"a copy of expert weights failed: {error}") from error
             end.record(self._copies)

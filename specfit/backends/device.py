@@ -14,10 +14,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from specfit.backends.file_bank import Source
 from specfit.core.errors import InvalidInputError
 
-Copy = tuple[Tensor, Tensor]
-"""Source in host memory and destination in device memory, equal in shape and dtype."""
+Copy = tuple[Source, Tensor]
+"""Source in host memory or on disk and destination in device memory, equal in shape and dtype."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ class Device(ABC):
     counters: LinkCounters
     maps_files: ClassVar[bool] = False
     """Whether copies from a mapped file are as good as from host memory."""
+    reads_files: ClassVar[bool] = False
+    """Whether experts stay in a file and are read from it into the slots."""
 
     @abstractmethod
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:

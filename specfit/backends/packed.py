@@ -20,8 +20,9 @@ from torch import Tensor
 
 from specfit.backends.checkpoint import Checkpoint, read_json
 from specfit.backends.device import Device
+from specfit.backends.file_bank import Bank, FileBank
 from specfit.backends.safetensors_file import TensorFile
-from specfit.core.errors import CheckpointError
+from specfit.core.errors import CheckpointError, InvalidInputError
 
 FORMAT = 1
 OnLayer = Callable[[int, int], None]
@@ -34,13 +35,14 @@ def bring_experts(
     dtype: torch.dtype,
     packed: Path | None = None,
     on_layer: OnLayer | None = None,
-) -> Tensor:
-    """Return the host bank of a checkpoint [L, E, 3 I D].
+) -> Bank:
+    """Return the bank of a checkpoint [L, E, 3 I D].
 
     Parameters
     ----------
     device : Device
-        It says what host memory must be like; where a mapped file will do, it is mapped.
+        It says what host memory must be like; where a mapped file will do, it is mapped, and where
+        experts stay on disk nothing is loaded.
     packed : Path, optional
         Folder of the packed experts, packed now if they are not there.
     on_layer : callable, optional
@@ -52,7 +54,12 @@ def bring_experts(
         The checkpoint or the packed file is damaged, or there is no room for it.
     """
     shape = bank_shape(checkpoint)
-    if packed is None or not device.maps_files:
+    if packed is None and device.reads_files:
+        raise InvalidInputError(
+            f"device '{device.name}' reads experts from a packed file; no folder was given. Give "
+            f"packed=FOLDER (--packed FOLDER)."
+        )
+    if packed is None or not (device.maps_files or device.reads_files):
         _check_room(torch.Size(shape).numel() * dtype.itemsize)
     if packed is None:
         bank = device.allocate_host(shape, dtype)
@@ -60,6 +67,8 @@ def bring_experts(
         return bank
     file = PackedExperts.of(checkpoint, dtype, packed)
     file.complete(checkpoint, on_layer)
+    if device.reads_files:
+        return FileBank.open(file.path, file.shape, dtype)
     if device.maps_files:
         return file.map()
     bank = device.allocate_host(shape, dtype)

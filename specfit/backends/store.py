@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from specfit.backends.device import Device, Event
+from specfit.backends.file_bank import Bank, in_memory
 from specfit.core.cache import ExpertCache, LoadPlan
 from specfit.core.errors import BackendError
 from specfit.core.experts import ModelGeometry
@@ -64,8 +64,8 @@ class ExpertStore:
 
     Parameters
     ----------
-    bank : Tensor [L, E, B]
-        Every expert's block in host memory.
+    bank : Tensor or FileBank [L, E, B]
+        Every expert's block, in host memory or on disk.
     device : Device
         Where the slots are.
     cache : ExpertCache
@@ -75,7 +75,7 @@ class ExpertStore:
     """
 
     def __init__(
-        self, bank: Tensor, device: Device, cache: ExpertCache, geometry: ModelGeometry
+        self, bank: Bank, device: Device, cache: ExpertCache, geometry: ModelGeometry
     ) -> None:
         self.bank = bank
         self.device = device
@@ -131,9 +131,9 @@ class ExpertStore:
         """Return whether every resident expert's slot holds the host's bytes; slow, a check."""
         for layer, pool in enumerate(self.pools):
             slots = self.cache.slot_of(layer)
-            resident = np.flatnonzero(slots >= 0)
-            if not pool[slots[resident]].equal(self.bank[layer, resident]):
-                return False
+            for expert in np.flatnonzero(slots >= 0).tolist():
+                if not pool[slots[expert]].equal(in_memory(self.bank[layer][expert])):
+                    return False
         return True
 
     def _bring(self, plan: LoadPlan) -> Iterator[Wave]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from specfit.backends.device import Copy, Device, Event, LinkCounters
+from specfit.backends.file_bank import Source, deliver
 from specfit.core.errors import BackendError
 
 Choose = Callable[[int], int]
@@ -212,10 +213,10 @@ def _poison(destination: Tensor) -> None:
         destination.fill_(torch.nan)
 
 
-def _write(destination: Tensor, source: Tensor, arrival: QueuedEvent) -> None:
+def _write(destination: Tensor, source: Source, arrival: QueuedEvent) -> None:
     """Deliver, unless the batch is to fail."""
     if destination.shape != source.shape:
         arrival.error = f"sizes {list(source.shape)} and {list(destination.shape)} differ"
     if arrival.error is None:
         with torch.inference_mode():
-            destination.copy_(source)
+            deliver(source, destination)

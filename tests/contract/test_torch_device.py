@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +13,9 @@ from torch import Tensor
 
 from specfit.backends.cpu import CpuDevice
 from specfit.backends.device import Copy, Device, EmulatedLink, Event
+from specfit.backends.direct_file import DirectFile
+from specfit.backends.file_bank import FileBlock
+from specfit.backends.ssd import SsdDevice
 from specfit.core.errors import BackendError, ContractError
 from specfit.testing.adversarial_device import AdversarialDevice
 from specfit.testing.device_contract import DeviceContract, check_device
@@ -18,6 +23,27 @@ from specfit.testing.device_contract import DeviceContract, check_device
 
 class TestCpuDevice(DeviceContract):
     make = staticmethod(CpuDevice)
+
+
+class TestSsdDevice(DeviceContract):
+    make = staticmethod(SsdDevice)
+
+
+class ReadsEverySource(SsdDevice):
+    """Copies from files that hold what the given sources do."""
+
+    def copy(self, copies: Sequence[Copy], after: Event | None) -> Event:
+        return super().copy([(self._stored(source), to) for source, to in copies], after)
+
+    def _stored(self, source: Tensor) -> FileBlock:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"before it" + source.numpy().tobytes())
+            file.flush()
+            return FileBlock(DirectFile(Path(file.name)), 9, source.shape, source.dtype)
+
+
+class TestReadingDevice(DeviceContract):
+    make = staticmethod(ReadsEverySource)
 
 
 class TestAdversarialDevice(DeviceContract):

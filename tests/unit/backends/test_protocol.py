@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specfit.backends.device import Event
+from specfit.backends.file_bank import Bank, FileBank
 from specfit.backends.store import ExpertStore, Wave
 from specfit.core.cache import LoadPlan, Lru, make_cache
 from specfit.core.errors import BackendError
@@ -67,16 +68,24 @@ def reader(store: ExpertStore, layer: int, wave: Wave):  # type: ignore[no-untyp
     experts, slots = torch.from_numpy(wave.experts), torch.from_numpy(wave.slots)
 
     def read() -> None:
-        found, expected = store.pools[layer][slots], store.bank[layer, experts]
+        found, expected = store.pools[layer][slots], BANK[layer, experts]
         if not torch.equal(found, expected):
             raise WrongBytesError(f"layer {layer}, experts {wave.experts.tolist()}: {found}")
 
     return read
 
 
-def make(kind: type[ExpertStore], spec: str, choose: Choose) -> ExpertStore:
+def make(kind: type[ExpertStore], spec: str, choose: Choose, bank: Bank = BANK) -> ExpertStore:
     cache = make_cache(spec, GEOMETRY)
-    return kind(BANK, AdversarialDevice(choose), cache, GEOMETRY)
+    return kind(bank, AdversarialDevice(choose), cache, GEOMETRY)
+
+
+@pytest.fixture(scope="module")
+def file_bank(tmp_path_factory: pytest.TempPathFactory) -> FileBank:
+    """Return the bank on disk."""
+    path = tmp_path_factory.mktemp("bank") / "experts.bin"
+    path.write_bytes(BANK.numpy().tobytes())
+    return FileBank.open(path, (LAYERS, EXPERTS, BLOCK), BANK.dtype)
 
 
 @pytest.mark.parametrize("case", SMALL)
@@ -87,6 +96,14 @@ def test_right_in_every_order(case: str) -> None:
         assert run(make(ExpertStore, spec, choose), passes) == sum(len(e) for _, e in passes)
         orders += 1
     assert orders > 1 or case in STRICT, "a case without a choice proves nothing"
+
+
+@pytest.mark.parametrize("case", [case for case in SMALL if case != "two layers"])  # the slowest
+def test_right_in_every_order_where_experts_are_on_disk(case: str, file_bank: FileBank) -> None:
+    spec, passes = SMALL[case]
+    for choose in every_order():
+        store = make(ExpertStore, spec, choose, file_bank)
+        assert run(store, passes) == sum(len(e) for _, e in passes)
 
 
 needs = st.lists(st.integers(0, EXPERTS - 1), min_size=1, unique=True).map(sorted)

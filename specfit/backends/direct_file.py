@@ -1,0 +1,140 @@
+"""A file that is read past the page cache, straight to where its bytes are wanted.
+
+Reads that lie on the grid of `ALIGNMENT`, in the file and in memory, go there without a copy; any
+other goes through a buffer of the reading thread. A file system that refuses direct I/O is read
+through the page cache, and `DirectFile.io` says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import threading
+import weakref
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from specfit.core.errors import CheckpointError
+
+ALIGNMENT = 4096
+"""Bytes: offsets, sizes and addresses of direct reads are multiples; every disk takes these."""
+
+DIRECT = "direct"
+REFUSED = "BUFFERED: the file system refuses direct I/O"
+
+
+class DirectFile:
+    """A file open for reading by any number of threads.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Raises
+    ------
+    CheckpointError
+        It cannot be opened.
+
+    Attributes
+    ----------
+    io : str
+        ``"direct"``, or that reads are buffered and why.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._buffers = threading.local()
+        try:
+            self._file, self.io = _open(path)
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot read {path}: {error.strerror}. Pack it again."
+            ) from error
+        self._close = weakref.finalize(self, os.close, self._file)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the file."""
+        return os.fstat(self._file).st_size
+
+    def read(self, offset: int, target: Tensor) -> None:
+        """Fill a tensor with the bytes from `offset` on.
+
+        Parameters
+        ----------
+        target : uint8 Tensor [n]
+            Contiguous, in host memory.
+
+        Raises
+        ------
+        EOFError
+            The file ends before.
+        OSError
+            The disk fails.
+        """
+        size, view = len(target), memoryview(target.numpy())
+        if self.io != DIRECT or (offset | size | target.data_ptr()) % ALIGNMENT == 0:
+            self._fill(offset, view, size)
+            return
+        lead = offset % ALIGNMENT
+        span = -(-(lead + size) // ALIGNMENT) * ALIGNMENT
+        buffer = self._buffer(span)
+        self._fill(offset - lead, buffer[:span], lead + size)
+        view[:] = buffer[lead : lead + size]
+
+    def close(self) -> None:
+        """Close the file; harmless when called twice."""
+        self._close()
+
+    def _fill(self, offset: int, view: memoryview, needed: int) -> None:
+        """Read until `needed` bytes of the view are there."""
+        done = 0
+        while done < needed:
+            count = os.preadv(self._file, [view[done:]], offset + done)
+            done += count
+            is_end = count == 0 or (self.io == DIRECT and count % ALIGNMENT)
+            if is_end and done < needed:
+                raise EOFError(
+                    f"{self.path} ends at byte {offset + done}, but a copy needs it up to byte "
+                    f"{offset + needed}; it must be packed again"
+                )
+
+    def _buffer(self, size: int) -> memoryview:
+        """Return memory on the grid that is this thread's own."""
+        known: memoryview | None = getattr(self._buffers, "view", None)
+        if known is None or len(known) < size:
+            known = self._buffers.view = memoryview(mmap.mmap(-1, size))
+        return known
+
+
+def aligned_bytes(num_bytes: int) -> Tensor:
+    """Return uninitialised host memory on the grid, uint8[num_bytes]."""
+    memory = torch.empty(num_bytes + ALIGNMENT, dtype=torch.uint8)
+    first = -memory.data_ptr() % ALIGNMENT
+    return memory[first : first + num_bytes]
+
+
+def _open(path: Path) -> tuple[int, str]:
+    """Return the descriptor, and how it reads: opened directly where a direct read works."""
+    direct = getattr(os, "O_DIRECT", None)
+    if direct is not None:
+        try:
+            return _opened_directly(path, direct), DIRECT
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise
+    return os.open(path, os.O_RDONLY), REFUSED
+
+
+def _opened_directly(path: Path, flag: int) -> int:
+    file = os.open(path, os.O_RDONLY | flag)
+    try:
+        os.preadv(file, [memoryview(mmap.mmap(-1, ALIGNMENT))], 0)
+    except OSError:
+        os.close(file)
+        raise
+    return file

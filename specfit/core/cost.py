@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core._kernels import are_terms, first_table_fault, first_weight_fault
+from specfit.core._line import line
 from specfit.core.copies import CopyTerms
 from specfit.core.errors import InvalidInputError
 from specfit.core.experts import Residency
 from specfit.core.profile import HardwareProfile
 from specfit.core.registry import Registry
-
-AFFINE_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +84,8 @@ class CostTerms:
 
     @cached_property
     def is_affine(self) -> bool:
-        """Whether ``tau_s[n] = fixed_s + node_s * n`` for all n >= 1."""
-        steps = np.diff(self.tau_s[1:])
-        if len(steps) == 0:
-            return True
-        return bool(np.ptp(steps) <= AFFINE_TOLERANCE * max(float(self.tau_s[-1]), 1.0))
+        """Whether ``tau_s[n] = fixed_s + node_s * n`` for all n >= 1, as the search sees it."""
+        return len(self.tau_s) < 2 or bool(line(self.tau_s.copy())[0])
 
     @property
     def node_s(self) -> float:

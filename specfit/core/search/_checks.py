@@ -1,4 +1,4 @@
-"""Is this a tree, is this table a straight line? Private kernels."""
+"""Is this a tree, are these probabilities? Private kernels."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from typing import Any
 from specfit.core._jit import kernel
 
 BAD_ROOT, BAD_PARENT, BAD_PROB, BAD_ORDER = 1, 2, 3, 4
-
-STRAIGHT = 1e-13
-"""A table is a line if it keeps this near the one through its ends, as a part of its last value."""
 
 
 @kernel
@@ -26,20 +23,6 @@ def check_tree(parents: Any, path_probs: Any) -> tuple[int, int]:
             if path_probs[v] > path_probs[parents[v]]:
                 return BAD_ORDER, v
     return 0, 0
-
-
-@kernel
-def line(tau_s: Any) -> tuple[bool, float, float]:
-    """Return whether ``tau_s[1:]`` is a line, its value at 0 nodes and its slope."""
-    num_nodes = tau_s.size - 1
-    if num_nodes < 2:
-        return True, tau_s[1], 0.0
-    slope = (tau_s[num_nodes] - tau_s[1]) / (num_nodes - 1)
-    start = tau_s[1] - slope
-    for n in range(1, num_nodes + 1):
-        if abs(start + slope * n - tau_s[n]) > STRAIGHT * tau_s[num_nodes]:
-            return False, start, slope
-    return True, start, slope
 
 
 @kernel

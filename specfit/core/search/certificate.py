@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._line import line
 from specfit.core.errors import UnsupportedCostError
-from specfit.core.search import _checks, _cut
+from specfit.core.search import _cut
 from specfit.core.search.problem import SearchProblem, SearchResult
 
 
@@ -48,7 +49,7 @@ def certify(problem: SearchProblem, result: SearchResult) -> Certificate:
     UnsupportedCostError
         The costs are not affine, or a node limit binds; there is no such proof then.
     """
-    is_line, _, node_s = _checks.line(problem.tau_s)
+    is_line, _, node_s = line(problem.tau_s)
     if not is_line or problem.terms.copies is not None:
         raise UnsupportedCostError("a certificate needs affine costs: a straight tau_s, no copies.")
     if problem.node_limit < len(problem):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._line import line
 from specfit.core.errors import InvalidInputError
-from specfit.core.search import _affine, _checks, _knapsack, _rows
+from specfit.core.search import _affine, _knapsack, _rows
 from specfit.core.search.general import search_general
 from specfit.core.search.problem import Price, SearchProblem, SearchResult, check_price
 
@@ -71,7 +72,7 @@ def search_from(
     """See `exact`; a good selection to `start` from, or an empty mask, changes the time only."""
     check_takes_time(problem, price)
     if problem.terms.copies is None:
-        is_line, fixed_s, node_s = _checks.line(problem.tau_s)
+        is_line, fixed_s, node_s = line(problem.tau_s)
         if is_line:
             result = search_line(problem, price, fixed_s + problem.draft_s, node_s, start)
             if result.num_nodes <= problem.node_limit:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._line import line
 from specfit.core.cost import CostTerms
-from specfit.core.search import _affine, _checks, _level
+from specfit.core.search import _affine, _level
 from specfit.core.search.exact import check_takes_time, result_of, search_from
 from specfit.core.search.pricing import ProbPricer, RoutingPricer
 from specfit.core.search.problem import (
@@ -139,7 +140,7 @@ class LevelSearch:
             return False
         if self._terms.tau_s is not self._table:
             self._table = self._terms.tau_s
-            self._line = _checks.line(self._table.copy())
+            self._line = line(self._table.copy())
         return self._line[0] and not self.pricer.is_free
 
     def _limit(self, num_nodes: int) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._line import line
 from specfit.core.cost import CostTerms
 from specfit.core.errors import InvalidInputError
 from specfit.core.search import _affine, _checks, _stop
@@ -76,7 +77,7 @@ def should_draft(
     by_node = np.empty((n, ahead))
     by_node[:] = growth
     reach = n + ahead * int(np.count_nonzero(expandable))
-    is_line, fixed_s, node_s = _checks.line(problem.terms.tau_s[: reach + 1].copy())
+    is_line, fixed_s, node_s = line(problem.terms.tau_s[: reach + 1].copy())
     if not is_line or problem.terms.copies is not None:
         return _search_phantoms(problem, best.price, best.gain, by_node, expandable)
     first = problem.levels + 1

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._line import line
 from specfit.core.errors import InvalidInputError, UnsupportedCostError
-from specfit.core.search import _checks
 from specfit.core.search.exact import check_takes_time
 from specfit.core.search.problem import Price, SearchProblem, SearchResult, check_price
 
@@ -39,7 +39,7 @@ class ExpectedUnion:
     def __init__(
         self, problem: SearchProblem, probs: NDArray[np.float64], weight_s: NDArray[np.float64]
     ) -> None:
-        is_line, fixed_s, self.node_s = _checks.line(problem.tau_s)
+        is_line, fixed_s, self.node_s = line(problem.tau_s)
         if not is_line or problem.terms.copies is not None:
             raise UnsupportedCostError("the expected union needs affine costs: a straight tau_s.")
         self.fixed_s = fixed_s + problem.draft_s

@@ -29,8 +29,9 @@ def test_an_affine_table_gives_its_slope_and_intercept() -> None:
     assert (terms().node_s, terms().fixed_s) == (1.0, 4.0)
 
 
-def test_a_step_is_not_affine() -> None:
-    assert not terms(tau_s=np.array([0.0, 5.0, 5.0, 7.0])).is_affine
+@pytest.mark.parametrize("unit_s", [1.0, 1e-14])
+def test_a_step_is_not_affine_in_any_unit(unit_s: float) -> None:
+    assert not terms(tau_s=unit_s * np.array([0.0, 5.0, 5.0, 7.0])).is_affine
 
 
 def test_one_node_is_affine_with_no_slope() -> None:

@@ -112,6 +112,12 @@ def test_a_cost_that_falls_is_refused() -> None:
         exact_monotone(parents, path_probs, lambda mask: 0.0)
 
 
+def test_a_node_limit_of_none_of_the_nodes_is_refused_without_terms_too() -> None:
+    parents, path_probs = np.array([-1, 0], np.int32), np.array([1.0, 0.9])
+    with pytest.raises(InvalidInputError, match=r"max_nodes counts the root .* got 0"):
+        exact_monotone(parents, path_probs, lambda mask: 1.0, max_nodes=0)
+
+
 @settings(max_examples=150)
 @given(cases(7))
 def test_the_exact_union_equals_brute_force(case: Case) -> None:

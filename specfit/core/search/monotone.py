@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.errors import InvalidInputError
-from specfit.core.search.problem import Price, SearchResult, check_price, check_tree
+from specfit.core.search.problem import (
+    Price,
+    SearchResult,
+    check_max_nodes,
+    check_price,
+    check_tree,
+)
 
 Mask = NDArray[np.bool_]
 
@@ -45,7 +51,8 @@ def exact_monotone(
     Raises
     ------
     InvalidInputError
-        `cycle_s` is not positive, or is found to fall when nodes are added.
+        `cycle_s` is not positive, or is found to fall when nodes are added; or `max_nodes` is below
+        1.
 
     Notes
     -----
@@ -54,7 +61,8 @@ def exact_monotone(
     """
     check_price(price)
     check_tree(parents, path_probs)
-    limit = min(len(parents), max_nodes or len(parents))
+    check_max_nodes(max_nodes)
+    limit = len(parents) if max_nodes is None else min(len(parents), max_nodes)
     search = _Search(parents, path_probs, cycle_s, lower_bound_s or cycle_s, price, limit)
     return search.run(max_expansions)
 

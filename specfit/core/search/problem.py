@@ -138,6 +138,14 @@ def check_price(price: Price) -> None:
     )
 
 
+def check_max_nodes(max_nodes: int | None) -> None:
+    """Raise unless `max_nodes` is 1 or more, or no limit."""
+    if max_nodes is not None and max_nodes < 1:
+        raise InvalidInputError(
+            f"max_nodes counts the root and must be at least 1; got {max_nodes}."
+        )
+
+
 def _check(problem: SearchProblem) -> None:
     n = len(problem.parents)
     if not n == len(problem.path_probs) == len(problem.demand):
@@ -150,10 +158,7 @@ def _check(problem: SearchProblem) -> None:
             f"levels must be from 0 to {len(problem.terms.draft_s) - 1}, the length of draft_s; "
             f"got {problem.levels}."
         )
-    if problem.max_nodes is not None and problem.max_nodes < 1:
-        raise InvalidInputError(
-            f"max_nodes counts the root and must be at least 1; got {problem.max_nodes}."
-        )
+    check_max_nodes(problem.max_nodes)
     if len(problem.terms.tau_s) < 2:
         raise InvalidInputError("tau_s must hold the seconds of at least one node, tau_s[1].")
     check_tree(problem.parents, problem.path_probs)

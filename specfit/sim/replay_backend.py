@@ -25,7 +25,7 @@ from specfit.sim.drawn import EMPTY_LEVEL, DrawnTree, drawn_by_plan, drawn_in_ru
 from specfit.sim.expert_pass import run_pass, run_prefill
 from specfit.sim.near_ties import NearTie, follow_text
 from specfit.sim.trace.reader import RecordedPrompt, RowFinder, TraceReader
-from specfit.sim.trace.rows import Answers, PositionRow, Row
+from specfit.sim.trace.rows import Answers, PositionRow, PromptRow, Row
 
 
 class ReplayBackend(Backend):
@@ -103,14 +103,14 @@ class ReplayBackend(Backend):
             The trace holds no such request.
         """
         prompt = self._find(request)
-        run_prefill(self.cache, prompt.row.routing, prompt.row.chunks, self.host)
+        seconds = self._run_prompt(prompt.row)
         self._ahead = AheadOfPass(self.geometry)
         self._prompt = prompt
         self._groups = prompt.cursor()
         self._group = self._row = None
         self._position = len(request.prompt)
         self._drawn = None
-        return Prefill(prompt.text[0], prompt.row.routing, prompt.row.chunks, prompt.row.prefill_s)
+        return Prefill(prompt.text[0], prompt.row.routing, prompt.row.chunks, seconds)
 
     def residency(self) -> Residency:
         """See `Backend.residency`."""
@@ -323,6 +323,11 @@ class ReplayBackend(Backend):
                 f"run did not verify it. Record a position-complete trace to compare this policy."
             )
         return row.answers.take(rows)
+
+    def _run_prompt(self, prompt: PromptRow) -> float:
+        """Fill the cache as the prompt did; return the seconds, which are the recorded ones."""
+        run_prefill(self.cache, prompt.routing, prompt.chunks, self.host)
+        return prompt.prefill_s
 
     def _charge(self, nodes: NDArray[np.intp], answers: Answers) -> Verification:
         ahead, num_wasted = self._ahead.take(answers.routing, self._now_s)

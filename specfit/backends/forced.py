@@ -1,0 +1,117 @@
+"""The experts of a model and nothing else, run for routing that is given: real bytes, real compute.
+
+The weights may be random. Hidden states go from layer to layer as in a model without attention, so
+that every result is used and a slot that holds no weights shows.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from transformers import Qwen3MoeConfig
+
+from specfit.backends.device import Device
+from specfit.backends.experts_compiled import make_experts
+from specfit.backends.file_bank import Bank
+from specfit.backends.store import ExpertStore
+from specfit.core.cache import ExpertCache
+from specfit.core.errors import BackendError, InvalidInputError
+from specfit.core.passes import PassRunner, RanPass
+
+NUM_STATES = 512
+"""Different hidden states that tokens enter with."""
+
+
+class ForcedExperts(PassRunner):
+    """Runs passes over a store of experts.
+
+    Parameters
+    ----------
+    bank : Tensor or FileBank [L, E, 3 I D]
+        The experts, in memory or on disk.
+    device : Device
+        Where they are computed, and how they get there.
+    cache : ExpertCache
+        Allocated for the bank's shape.
+    hidden_size : int
+        Hidden size D.
+
+    Raises
+    ------
+    InvalidInputError
+        The bank does not fit the cache or the hidden size.
+    """
+
+    def __init__(self, bank: Bank, device: Device, cache: ExpertCache, hidden_size: int) -> None:
+        geometry, (layers, experts, block) = cache.geometry, bank.shape
+        if (layers, experts) != (geometry.num_layers, geometry.num_experts):
+            raise InvalidInputError(
+                f"the cache is for {geometry.num_layers} layers of {geometry.num_experts} experts; "
+                f"the bank has {layers} of {experts}."
+            )
+        if block % (3 * hidden_size):
+            raise InvalidInputError(
+                f"a block of gate, up and down is a multiple of 3 hidden sizes; got {block} "
+                f"numbers and hidden_size = {hidden_size}."
+            )
+        config = Qwen3MoeConfig(
+            hidden_size=hidden_size, moe_intermediate_size=block // (3 * hidden_size)
+        )
+        self.cache = cache
+        self.store = ExpertStore(bank, device, cache, geometry)
+        self._experts = [make_experts(i, self.store, config, F.silu) for i in range(layers)]
+        drawn = torch.randn(NUM_STATES, hidden_size, generator=torch.Generator().manual_seed(1))
+        self._states = drawn.to(device.torch_device, bank.dtype)
+
+    @property
+    def device(self) -> Device:
+        """Where the experts are computed."""
+        return self.store.device
+
+    def reset(self) -> None:
+        """See `PassRunner.reset`."""
+        self.store.reset()
+
+    @torch.inference_mode()
+    def run(self, routing: NDArray[np.int16]) -> RanPass:
+        """See `PassRunner.run`."""
+        started, stalled = self.clock(), self.device.counters.stall_s
+        self.store.begin_pass()
+        hidden = self._states[torch.arange(len(routing)) % NUM_STATES]  # [n, D]
+        weights = hidden.new_full(routing.shape[::2], 1 / routing.shape[2])  # [n, K]
+        for layer, experts in enumerate(self._experts):
+            chosen = torch.from_numpy(routing[:, layer].astype(np.int64))
+            update = experts(hidden, chosen.to(hidden.device), weights)
+            hidden = F.rms_norm(hidden + update, hidden.shape[-1:])
+        self.store.end_pass()
+        if not bool(hidden.isfinite().all()):
+            raise BackendError("an expert's output is not finite: its weights are damaged.")
+        counts = self.store.counts
+        stall_s = self.device.counters.stall_s - stalled
+        return RanPass(
+            num_hits=counts.num_hits,
+            num_misses=counts.num_misses,
+            num_evictions=counts.num_evictions,
+            stall_s=stall_s,
+            compute_s=self.clock() - started - stall_s,
+        )
+
+    def clock(self) -> float:
+        """See `PassRunner.clock`."""
+        return time.perf_counter()
+
+    def describe(self) -> dict[str, Any]:
+        """See `PassRunner.describe`."""
+        return {
+            "device": self.device.name,
+            "link": self.device.describe_link(),
+            "precision": str(self.store.bank.dtype).removeprefix("torch."),
+            "weights": "experts only; random unless said otherwise",
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+        }

@@ -1,0 +1,66 @@
+"""Passes whose routing is given: what forced decoding asks of the machine that runs them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specfit.core.cache.base import ExpertCache
+
+
+@dataclass(frozen=True, eq=False)
+class RanPass:
+    """What a pass took.
+
+    Parameters
+    ----------
+    num_hits, num_misses, num_evictions : int64[L]
+        Activated experts that were resident when their layer began, that were not, and experts that
+        left.
+    stall_s, compute_s : float
+        Seconds that it waited for copies, and its other seconds.
+    """
+
+    num_hits: NDArray[np.int64]
+    num_misses: NDArray[np.int64]
+    num_evictions: NDArray[np.int64]
+    stall_s: float
+    compute_s: float
+
+
+class PassRunner(ABC):
+    """Moves and computes the experts of passes for real; which experts, it is told.
+
+    Attributes
+    ----------
+    cache : ExpertCache
+        Rules what is resident.
+    """
+
+    cache: ExpertCache
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget what is resident."""
+
+    @abstractmethod
+    def run(self, routing: NDArray[np.int16]) -> RanPass:
+        """Run a pass over n tokens; `routing`, int16[n, L, K], are the experts of each.
+
+        Raises
+        ------
+        BackendError
+            A copy failed; nothing is resident then.
+        """
+
+    @abstractmethod
+    def clock(self) -> float:
+        """Return the seconds of the machine's monotonic clock."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Return what a result must say of the machine: device, link, weights, precision."""

@@ -7,9 +7,13 @@ are estimated from a hardware profile.
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from specfit.core.backend import Prefill, Request
 from specfit.core.cache import ExpertCache
 from specfit.core.decode import CycleRecord, Observer
+from specfit.core.pass_time import pass_time
 from specfit.core.profile import HardwareProfile
 from specfit.sim.expert_pass import run_pass, run_prefill
 
@@ -61,23 +65,18 @@ class PlainEstimate(Observer):
         self._measured_s += record.timings.stall_s + record.timings.compute_s
         self._predicted_s += self._pass_s(
             record.num_verified,
-            int(verification.num_hits.sum()),
-            int(verification.num_misses.sum()),
+            verification.num_hits,
+            verification.num_misses,
         )
         rows = {int(node): row for row, node in enumerate(verification.nodes)}
         for node in (0, *outcome.accepted):
             row = rows[node]
             counts = run_pass(self._cache, verification.routing[row : row + 1])
-            num_misses = int(counts.num_misses.sum())
-            self.num_misses += num_misses
-            self.seconds += self._pass_s(1, int(counts.num_hits.sum()), num_misses)
+            self.num_misses += int(counts.num_misses.sum())
+            self.seconds += self._pass_s(1, counts.num_hits, counts.num_misses)
         self.num_tokens += len(outcome.committed)
 
-    def _pass_s(self, num_nodes: int, num_hits: int, num_misses: int) -> float:
-        profile = self._profile
-        return (
-            profile.verify_fixed_s
-            + profile.verify_node_s * num_nodes
-            + profile.resident_expert_s * (num_hits + num_misses)
-            + profile.copy_s * num_misses
-        )
+    def _pass_s(
+        self, num_nodes: int, num_hits: NDArray[np.int64], num_misses: NDArray[np.int64]
+    ) -> float:
+        return sum(pass_time(self._profile, num_nodes, num_hits, num_misses))

@@ -53,6 +53,17 @@ def test_a_machine_at_half_the_pace_halves_the_estimate():
     assert estimate.paced_tokens_per_s == pytest.approx(estimate.tokens_per_s / 2)
 
 
+def test_it_charges_a_pass_by_the_profiles_table_and_overlap():
+    profile = replace(example_profile(), verify_table_s=(0.02, 0.05), overlap="resident")
+    backend = toy_backend("lru:25%")
+    backend.profile = profile
+    estimate = PlainEstimate(make_cache("lru:25%", backend.geometry), profile)
+    inputs = UniformPredictor(backend.geometry), DrafterAcceptance()
+    loop = DecodeLoop(backend, Autoregressive(), ProfileCost(profile), *inputs, [estimate])
+    result = loop.run(REQUESTS[0])
+    assert estimate.seconds == pytest.approx(result.decode_s)
+
+
 def test_before_the_first_cycle_there_is_no_estimate():
     estimate = PlainEstimate(make_cache("none", toy_backend().geometry), example_profile())
     assert estimate.tokens_per_s != estimate.tokens_per_s

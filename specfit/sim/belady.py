@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from specfit.core._jit import kernel
 from specfit.core.decode import DecodeResult
 from specfit.core.experts import ModelGeometry
+from specfit.sim.expert_pass import needed_by
 
 _NEVER = np.iinfo(np.int32).max
 
@@ -38,7 +39,7 @@ def belady_misses(
         Misses. Their sum over the passes is the least that `capacity` slots allow where no pass
         needs more experts of a layer than there are slots; otherwise it is a bound.
     """
-    needed = np.array([_needed(routing, geometry) for routing in passes], bool)  # [P, L, E]
+    needed = np.array([needed_by(routing, geometry) for routing in passes], bool)  # [P, L, E]
     misses = np.zeros(needed.shape[:2], np.int64)
     for layer in range(geometry.num_layers):
         of_layer = np.ascontiguousarray(needed[:, layer])
@@ -64,13 +65,6 @@ def belady_floor(results: Sequence[DecodeResult], geometry: ModelGeometry, capac
 def _prompt_passes(result: DecodeResult) -> list[NDArray[np.int16]]:
     bounds = np.cumsum((0, *result.prefill.chunks))
     return [result.prefill.routing[a:b] for a, b in pairwise(bounds)]
-
-
-def _needed(routing: NDArray[np.int16], geometry: ModelGeometry) -> NDArray[np.bool_]:
-    needed = np.zeros((geometry.num_layers, geometry.num_experts), bool)
-    layers = np.arange(geometry.num_layers)[:, None]
-    needed[layers, routing.swapaxes(0, 1).reshape(geometry.num_layers, -1)] = True
-    return needed
 
 
 def _next_uses(needed: NDArray[np.bool_]) -> NDArray[np.int32]:

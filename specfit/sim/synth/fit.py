@@ -17,7 +17,12 @@ from specfit.core.errors import InvalidInputError
 from specfit.core.tree import DraftTree
 from specfit.sim.drawn import drawn_by_plan
 from specfit.sim.synth import measures
-from specfit.sim.synth.parameters import MEASURED_OVERLAP, task_named
+from specfit.sim.synth.parameters import (
+    ACCEPTANCE_BY_LEVEL,
+    MEAN_OVERLAP,
+    MEASURED_OVERLAP,
+    task_named,
+)
 from specfit.sim.synth.texts import Text, draw_text
 from specfit.sim.synth.world import RoutingWorld
 from specfit.sim.trace import TraceReader
@@ -93,7 +98,7 @@ def fit_lines(reader: TraceReader) -> list[Line]:
 
 def _locality(texts: list[Text], world: RoutingWorld) -> Iterator[Line]:
     overlaps = measures.overlap_by_layer(texts)
-    yield _relative("overlap with the token before", 0.427, overlaps.mean(), MOE_TRACE)
+    yield _relative("overlap with the token before", MEAN_OVERLAP, overlaps.mean(), MOE_TRACE)
     for layer, target in MEASURED_OVERLAP.items():
         yield _relative(f"  in layer {layer}", target, overlaps[layer], MOE_TRACE)
     in_prompt = measures.overlap_by_layer(texts, in_prompt=True).mean()
@@ -128,7 +133,8 @@ def _acceptance(reader: TraceReader, task: str) -> Iterator[Line]:
     target = task_named(task).committed
     yield _relative("committed tokens a cycle, EAGLE-3 tree", target, committed, EVICT)
     falls = _fall_by_level(reader, top_k=8, depth=4)
-    yield _relative("acceptance of the best guess, level to level", 0.954, falls, SPECFORGE)
+    what = "acceptance of the best guess, level to level"
+    yield _relative(what, ACCEPTANCE_BY_LEVEL, falls, SPECFORGE)
 
 
 def _relative(what: str, target: float, found: float, source: str) -> Line:

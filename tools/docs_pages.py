@@ -45,14 +45,17 @@ def plugin_page() -> str:
     """Return the page with every shipped plug-in and its parameters."""
     import specfit.policies
     import specfit.policies.acceptance
-    import specfit.policies.predictors  # noqa: F401 - importing registers them
+    import specfit.policies.predictors
+    import specfit.sim.oracle
+    import specfit.sim.prefetch_oracle  # noqa: F401 - importing registers them
     from specfit.core.cache import caches
     from specfit.core.cost import costs
     from specfit.core.policy import policies
     from specfit.core.predictor import acceptance_models, predictors
+    from specfit.core.prefetch import prefetchers
 
     parts = ["# Policies and other plug-ins", "", "Generated from the code.", ""]
-    for registry in (policies, caches, costs, predictors, acceptance_models):
+    for registry in (policies, caches, costs, prefetchers, predictors, acceptance_models):
         parts += [f"## {registry.kind.capitalize()}", ""]
         for name in registry.names():
             parts += plugin_section(name, registry.get(name))
@@ -61,6 +64,8 @@ def plugin_page() -> str:
 
 def plugin_section(name: str, cls: type) -> list[str]:
     """Return the lines about one plug-in: its name, what it does, its parameters."""
+    from specfit.cli.show import source_of
+
     listed = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     shown = [f for f in listed if f.init]
     lines = [f"### `{name}`", "", inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0], ""]
@@ -70,13 +75,6 @@ def plugin_section(name: str, cls: type) -> list[str]:
         lines += ["| parameter | type | default |", "|---|---|---|"]
         lines += [f"| `{f.name}` | `{f.type}` | {default_of(f)} |" for f in shown]
     return [*lines, ""]
-
-
-def source_of(cls: type) -> str:
-    """Return the papers that a plug-in's module names."""
-    from specfit.cli.show import _source
-
-    return _source(cls)
 
 
 def default_of(field: dataclasses.Field[object]) -> str:

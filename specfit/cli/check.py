@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from specfit.cli import options
 from specfit.cli.check_head import check_head
 from specfit.cli.console import print_json, print_text
 from specfit.core.errors import ContractError
@@ -15,13 +15,11 @@ from specfit.core.errors import ContractError
 if TYPE_CHECKING:
     from specfit.core.experts import ModelGeometry
 
-CHECK_FAILED = 1
 T = TypeVar("T")
 
 HELP = "Check that a trace is whole or a plug-in keeps its rules; status 1 if not."
 
 app = typer.Typer(no_args_is_help=True, help=HELP)
-Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")]
 Spec = Annotated[str, typer.Argument(help="Name or FILE.py:Class, with :name=value,... after it.")]
 
 
@@ -31,7 +29,7 @@ def check() -> None:
 
 
 @app.command("policy")
-def check_policy(spec: Spec, as_json: Json = False) -> None:
+def check_policy(spec: Spec, as_json: options.Json = False) -> None:
     """Hold a policy against every rule of its kind, the lossless text among them.
 
     Example: specfit check policy my.py:Mine
@@ -43,7 +41,7 @@ def check_policy(spec: Spec, as_json: Json = False) -> None:
 
 
 @app.command("cost")
-def check_cost(spec: Spec, as_json: Json = False) -> None:
+def check_cost(spec: Spec, as_json: options.Json = False) -> None:
     """Hold a cost model against every rule of its kind.
 
     Example: specfit check cost my.py:MyCost
@@ -56,7 +54,7 @@ def check_cost(spec: Spec, as_json: Json = False) -> None:
 
 
 @app.command("cache")
-def check_cache(spec: Spec, as_json: Json = False) -> None:
+def check_cache(spec: Spec, as_json: options.Json = False) -> None:
     """Hold an expert cache rule against every rule of its kind.
 
     Example: specfit check cache my.py:MyRule
@@ -68,7 +66,7 @@ def check_cache(spec: Spec, as_json: Json = False) -> None:
 
 
 @app.command("predictor")
-def check_predictor(spec: Spec, as_json: Json = False) -> None:
+def check_predictor(spec: Spec, as_json: options.Json = False) -> None:
     """Hold a predictor of experts against every rule of its kind; one that peeks is caught.
 
     Example: specfit check predictor my.py:MyPredictor
@@ -87,7 +85,7 @@ def check_predictor(spec: Spec, as_json: Json = False) -> None:
 
 
 @app.command("acceptance")
-def check_acceptance(spec: Spec, as_json: Json = False) -> None:
+def check_acceptance(spec: Spec, as_json: options.Json = False) -> None:
     """Hold an acceptance model against every rule of its kind.
 
     Example: specfit check acceptance my.py:MyModel
@@ -100,8 +98,8 @@ def check_acceptance(spec: Spec, as_json: Json = False) -> None:
 
 @app.command("trace")
 def check_trace(
-    trace: Annotated[Path, typer.Argument(help="Folder that `specfit record` wrote.")],
-    as_json: Json = False,
+    trace: options.TraceFolder,
+    as_json: options.Json = False,
 ) -> None:
     """Read all of a trace and say what is damaged or missing, and what can still be read.
 
@@ -110,14 +108,15 @@ def check_trace(
     from specfit.sim.trace import check_trace as check_folder
 
     report = check_folder(trace)
-    good = len(report.good_prompts)
+    good = report.num_good
     if as_json:
         print_json(
             [
                 {
                     "trace": str(trace),
                     "is_good": report.is_good,
-                    "num_prompts_good": good,
+                    "num_good": good,
+                    "num_expected": report.num_expected,
                     "problems": report.problems,
                 }
             ]
@@ -128,7 +127,7 @@ def check_trace(
         for problem in report.problems:
             print_text(f"- {problem}")
     if not report.is_good:
-        raise typer.Exit(CHECK_FAILED)
+        raise typer.Exit(options.CHECK_FAILED)
 
 
 app.command("head")(check_head)
@@ -167,4 +166,4 @@ def _report(
             f"{spec} keeps {', '.join(kept)}." if broken is None else f"{spec} breaks {broken}"
         )
     if broken is not None:
-        raise typer.Exit(CHECK_FAILED)
+        raise typer.Exit(options.CHECK_FAILED)

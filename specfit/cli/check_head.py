@@ -14,7 +14,6 @@ from specfit.cli.console import print_json, print_note, print_table, print_text,
 if TYPE_CHECKING:
     from specfit.backends.head_check import Fit, HeadReport
 
-CHECK_FAILED = 1
 NUM_PROMPTS = 4
 
 HeadFolder = Annotated[Path, typer.Argument(help="Folder of the draft head.")]
@@ -48,7 +47,7 @@ def check_head(
         (head / OVERRIDES).write_text(json.dumps(report.best) + "\n", encoding="utf-8")
         print_note(f"written to {head / OVERRIDES}; loading the head reads it.")
     if max(fit.agreement for _, fit in report.rows) < SUSPICIOUS:
-        raise typer.Exit(CHECK_FAILED)
+        raise typer.Exit(options.CHECK_FAILED)
 
 
 def _report(head: Path, model: str, prompts: Path | None, num_tokens: int) -> HeadReport:
@@ -56,10 +55,10 @@ def _report(head: Path, model: str, prompts: Path | None, num_tokens: int) -> He
     from specfit.backends.eagle3_checkpoint import HeadCheckpoint
     from specfit.backends.head_check import check_head as try_wirings
     from specfit.backends.head_check import write_texts
-    from specfit.cli.inputs import model_folder
+    from specfit.cli.inputs import BUNDLED, model_folder
     from specfit.cli.prompts import read_prompts
 
-    file = prompts or Path(__file__).parents[1] / "data" / "prompts" / "tune.jsonl"
+    file = prompts or BUNDLED / "prompts" / "tune.jsonl"
     with load(model_folder(model), cache="lru:100%") as backend, progress() as bars:
         checkpoint = HeadCheckpoint.load(head, backend.checkpoint.config)
         texts = [

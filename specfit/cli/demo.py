@@ -13,7 +13,6 @@ from specfit.cli.console import print_json, print_table, print_text, progress
 if TYPE_CHECKING:
     from specfit.cli.demo_run import DemoRun
 
-CHECK_FAILED = 1
 RESULTS_FILE = "results.json"
 
 Out = Annotated[
@@ -60,7 +59,7 @@ def demo(
     else:
         print_run(run, out)
     if run.differing_texts():
-        raise typer.Exit(CHECK_FAILED)
+        raise typer.Exit(options.CHECK_FAILED)
 
 
 def print_run(run: DemoRun, out: Path) -> None:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from specfit.report.what_if import Answer, WhatIf
     from specfit.sim.trace import TraceMetadata
 
-TraceFolder = Annotated[Path, typer.Argument(help="Folder that `specfit record` wrote.")]
 PromptIndex = Annotated[int, typer.Option("--prompt", min=0, help="Index of the prompt.")]
 CycleIndex = Annotated[
     int | None,
@@ -57,6 +56,8 @@ class Explained:
         What was decided, as recorded.
     cache : str
         Spec of the cache with its capacity in experts a layer.
+    policy : str
+        Name of the policy, without its parameters.
     title : str
         Prompt, cycle, policy and cache.
     """
@@ -64,6 +65,7 @@ class Explained:
     what_if: WhatIf
     answer: Answer
     cache: str
+    policy: str
     title: str
 
     @property
@@ -73,7 +75,7 @@ class Explained:
 
 
 def explain(
-    trace: TraceFolder,
+    trace: options.TraceFolder,
     prompt: PromptIndex = 0,
     cycle: CycleIndex = None,
     policy: options.RecordedPolicy = None,
@@ -161,7 +163,13 @@ def explain_cycle(
         {name: policies.make(name) for name in RIVALS if name in policies.names()},
     )
     title = f"prompt {prompt}, cycle {index}, {','.join([policy, *settings])}, cache {cache}"
-    return Explained(what_if, what_if.answer(scene.cycle), sized(cache, experts.capacity), title)
+    return Explained(
+        what_if,
+        what_if.answer(scene.cycle),
+        sized(cache, experts.capacity),
+        policies.parse(policy)[0],
+        title,
+    )
 
 
 def cycle_index(result: DecodeResult, cycle: int | None) -> int:
@@ -245,8 +253,7 @@ def print_cycle(explained: Explained, decode: Decoder) -> None:
     note = expectation_text(explained.record)
     print_table(columns, rows, title=explained.title, note=note, is_numeric=False)
     print_text("A accepted, C chosen, R root" if is_small else "")
-    name = explained.title.split(", ")[2].partition(":")[0]
-    for line in rule_texts(answer, name):
+    for line in rule_texts(answer, explained.policy):
         print_text(line)
     print_text(price_text(answer))
     print_text(proof_text(answer))

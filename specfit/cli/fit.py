@@ -23,7 +23,6 @@ app = typer.Typer(
     no_args_is_help=True, help="Fit a predictor of experts or an acceptance model on a trace."
 )
 
-TraceFolder = Annotated[Path, typer.Argument(help="Folder that `specfit record` wrote.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="New folder for the fitted numbers.")]
 HeldOut = Annotated[
     float,
@@ -59,7 +58,7 @@ MaxNodes = Annotated[
 
 @app.command("predictor")
 def fit_predictor(
-    trace: TraceFolder,
+    trace: options.TraceFolder,
     out: Out,
     kind: Kind = "token-table",
     held_out: HeldOut = 0.25,
@@ -90,7 +89,7 @@ def fit_predictor(
 
 @app.command("acceptance")
 def fit_acceptance(
-    trace: TraceFolder,
+    trace: options.TraceFolder,
     out: Out,
     method: Method = "isotonic",
     held_out: HeldOut = 0.25,

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from specfit.cli.console import print_note
+from specfit.cli import options
+from specfit.cli.console import print_json, print_note
 
 FormatName = Annotated[
     str,
@@ -38,6 +39,7 @@ def import_(
     out: Out,
     expert_bytes: ExpertBytes = None,
     num_experts: NumExperts = None,
+    as_json: options.Json = False,
 ) -> None:
     """Import a trace of another program; what its format cannot know is said.
 
@@ -49,12 +51,14 @@ def import_(
 
     is_bundled = name == "esft" and file == "bundled"
     path = BUNDLED if is_bundled else Path(file)
-    options = ImportOptions(num_experts, expert_bytes)
+    given = ImportOptions(num_experts, expert_bytes)
     if name == "sglang":
         from specfit.backends.tensor_file import load_plain
 
-        options = replace(options, load_tensors=load_plain)
-    unknown = import_trace(name, path, out, options)
+        given = replace(given, load_tensors=load_plain)
+    unknown = import_trace(name, path, out, given)
+    if as_json:
+        print_json([{"trace": str(out), "format": name, "not_said": list(unknown)}])
     print_note(f"{path.name} imported as {out}. The format does not say:")
     for gap in unknown:
         print_note(f"  - {gap}")

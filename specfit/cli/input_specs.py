@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from specfit.cli.inputs import Inputs, inputs_of_trace, model_folder
-from specfit.core.errors import CheckpointError, InvalidInputError
+from specfit.core.errors import CheckpointError
 
 if TYPE_CHECKING:
     from specfit.core.experts import ModelGeometry
     from specfit.core.predictor import AcceptanceModel, CoveragePredictor
-    from specfit.core.registry import Registry
     from specfit.sim.trace import TraceMetadata
 
 Predictor = Annotated[
@@ -38,9 +37,12 @@ def predictor_from(spec: str, geometry: ModelGeometry) -> CoveragePredictor:
     """Return the predictor of a spec; a class with a field `geometry` is given the target's."""
     import specfit.policies.predictors
     import specfit.sim.oracle  # noqa: F401 - registers the references
+    from specfit.cli.specs import build
     from specfit.core.predictor import CoveragePredictor, predictors
 
-    predictor: CoveragePredictor = _build(predictors, spec, CoveragePredictor, geometry=geometry)
+    name, params = predictors.parse(spec)
+    kind = CoveragePredictor
+    predictor = build(predictors, name, params, kind, geometry=geometry)  # type: ignore[type-abstract]
     predictor.check_geometry(geometry)
     return predictor
 
@@ -48,12 +50,12 @@ def predictor_from(spec: str, geometry: ModelGeometry) -> CoveragePredictor:
 def acceptance_from(spec: str, temperature: float) -> AcceptanceModel:
     """Return the acceptance model of a spec; a field `temperature` is the target's by default."""
     import specfit.policies.acceptance  # noqa: F401 - registers the shipped ones
+    from specfit.cli.specs import build
     from specfit.core.predictor import AcceptanceModel, acceptance_models
 
-    model: AcceptanceModel = _build(
-        acceptance_models, spec, AcceptanceModel, temperature=temperature
-    )
-    return model
+    name, params = acceptance_models.parse(spec)
+    kind, given = AcceptanceModel, {"temperature": temperature}
+    return build(acceptance_models, name, params, kind, **given)  # type: ignore[type-abstract]
 
 
 def chosen_inputs(
@@ -111,16 +113,3 @@ def _check(plugin: object, spec: str, expected: str) -> None:
             f"{spec} was fitted on another model or head (fingerprint {fitted_on[:12]}) than the "
             f"trace was recorded with ({expected[:12]}). Fit it again on traces of this one."
         )
-
-
-def _build(registry: Registry[Any], spec: str, base: type[Any], **given: Any) -> Any:
-    """Return the object of a spec; `given` fills fields that the class has and the spec lacks."""
-    name, params = registry.parse(spec)
-    cls = registry.get(name)
-    if not (issubclass(cls, base) and is_dataclass(cls)):
-        raise InvalidInputError(
-            f"{name} must be a dataclass that derives from {base.__name__}; "
-            f"{cls.__name__} is not. Write @dataclass class {cls.__name__}({base.__name__})."
-        )
-    wanted = {f.name for f in fields(cls)}
-    return registry.build(name, {**{k: v for k, v in given.items() if k in wanted}, **params})

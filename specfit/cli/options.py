@@ -7,6 +7,17 @@ from typing import Annotated
 
 import typer
 
+CHECK_FAILED = 1
+"""Exit status of a verb that ran and found what must not be."""
+
+TraceFolder = Annotated[Path, typer.Argument(help="Folder that `specfit record` wrote.")]
+MaxPrompts = Annotated[
+    int | None, typer.Option("--max-prompts", min=1, help="Replay only the first so many prompts.")
+]
+TablesOf = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help="Model with the fitted tables; by default the trace's."),
+]
 Model = Annotated[
     str, typer.Option("--model", "-m", help="[bold]tiny[/bold] (bundled) or a checkpoint folder.")
 ]
@@ -65,7 +76,8 @@ DrafterSpec = Annotated[
     typer.Option("--drafter", help="ngram, model:FOLDER, my.py:Mine or none instead of a head."),
 ]
 Device = Annotated[
-    str, typer.Option("--device", help="cpu, ssd, cuda or cuda:N. No run on a GPU is on record yet.")
+    str,
+    typer.Option("--device", help="cpu, ssd, cuda or cuda:N; no run on a GPU is on record."),
 ]
 Dtype = Annotated[str, typer.Option("--dtype", help="Of the weights: float32 or bfloat16.")]
 Packed = Annotated[

@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from specfit.sim.replay import NearTie
     from specfit.sim.trace import TraceMetadata, TraceReader
 
-TraceFolder = Annotated[Path, typer.Argument(help="Folder that `specfit record` wrote.")]
-MaxPrompts = Annotated[
-    int | None, typer.Option("--max-prompts", min=1, help="Replay only the first so many prompts.")
-]
-TablesOf = Annotated[
-    str | None,
-    typer.Option("--model", "-m", help="Model with the fitted tables; by default the trace's."),
-]
-
 Timeline = Annotated[
     Path | None,
     typer.Option("--timeline", help="JSON file to open in Perfetto; of one policy and cache."),
@@ -59,14 +50,14 @@ Host = Annotated[
 
 
 def replay(
-    trace: TraceFolder,
+    trace: options.TraceFolder,
     policy: options.Policies = [],  # noqa: B006 - typer copies
     cache: options.Caches = [],  # noqa: B006 - typer copies
     settings: options.Settings = [],  # noqa: B006 - typer copies
     cost: options.Cost = "profile",
     profile: options.Profile = None,
-    model: TablesOf = None,
-    max_prompts: MaxPrompts = None,
+    model: options.TablesOf = None,
+    max_prompts: options.MaxPrompts = None,
     predictor: Predictor = None,
     acceptance: Acceptance = None,
     overlap: Overlap = None,

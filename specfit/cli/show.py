@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import MISSING, asdict, fields, is_dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from specfit.cli import options
 from specfit.cli.console import print_json, print_note, print_table
 
 if TYPE_CHECKING:
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from specfit.sim.trace import TraceReader
 
 app = typer.Typer(no_args_is_help=True, help="List policies and caches, or describe a trace.")
-Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")]
 
 
 @app.command("policies")
-def show_policies(as_json: Json = False) -> None:
+def show_policies(as_json: options.Json = False) -> None:
     """List the policies: what each verifies, its parameters, its paper, and whether it is lossless.
 
     All are: a policy chooses what the unmodified target verifies. Methods that change the target's
@@ -36,7 +35,7 @@ def show_policies(as_json: Json = False) -> None:
 
 
 @app.command("caches")
-def show_caches(as_json: Json = False) -> None:
+def show_caches(as_json: options.Json = False) -> None:
     """List the expert cache rules.
 
     Example: specfit show caches
@@ -47,7 +46,7 @@ def show_caches(as_json: Json = False) -> None:
 
 
 @app.command("profiles")
-def show_profiles(as_json: Json = False) -> None:
+def show_profiles(as_json: options.Json = False) -> None:
     """List the shipped hardware profiles: name them with --profile.
 
     Example: specfit show profiles
@@ -72,7 +71,7 @@ def show_profiles(as_json: Json = False) -> None:
 
 
 @app.command("predictors")
-def show_predictors(as_json: Json = False) -> None:
+def show_predictors(as_json: options.Json = False) -> None:
     """List the predictors of experts.
 
     Example: specfit show predictors
@@ -85,7 +84,7 @@ def show_predictors(as_json: Json = False) -> None:
 
 
 @app.command("acceptance")
-def show_acceptance(as_json: Json = False) -> None:
+def show_acceptance(as_json: options.Json = False) -> None:
     """List the acceptance models.
 
     Example: specfit show acceptance
@@ -96,10 +95,22 @@ def show_acceptance(as_json: Json = False) -> None:
     _print_registry(acceptance_models, as_json)
 
 
+@app.command("prefetchers")
+def show_prefetchers(as_json: options.Json = False) -> None:
+    """List what can be copied ahead in a replay: name one with --prefetch.
+
+    Example: specfit show prefetchers
+    """
+    import specfit.sim.prefetch_oracle  # noqa: F401 - registers the reference
+    from specfit.core.prefetch import prefetchers
+
+    _print_registry(prefetchers, as_json)
+
+
 @app.command("trace")
 def show_trace(
-    trace: Annotated[Path, typer.Argument(help="Folder that `specfit record` wrote.")],
-    as_json: Json = False,
+    trace: options.TraceFolder,
+    as_json: options.Json = False,
 ) -> None:
     """Say what a trace holds and how it was made.
 
@@ -162,10 +173,10 @@ def _describe(name: str, cls: type[Any]) -> dict[str, Any]:
     reference = getattr(cls, "is_reference", None)  # of policies alone
     summary = (cls.__doc__ or "").strip().split("\n")[0]
     kind = {} if reference is None else {"kind": "reference" if reference else "lossless"}
-    return {"name": name, "what": summary, "parameters": defaults, **kind, "source": _source(cls)}
+    return {"name": name, "what": summary, "parameters": defaults, **kind, "source": source_of(cls)}
 
 
-def _source(cls: type[Any]) -> str:
+def source_of(cls: type[Any]) -> str:
     """Return the papers that the module of a class names after "Source:"."""
     text = " ".join((sys.modules[cls.__module__].__doc__ or "").split())
     found = re.search(r"Source: (.*?\d)\.(?: |$)", text)

@@ -38,7 +38,7 @@ def policy_from(spec: str, settings: Sequence[str] = ()) -> Policy:
         if not equals:
             raise InvalidInputError(f"--set must read name=value; got '{setting}'.")
         params[key.strip()] = value.strip()
-    return _build(policies, name, params, Policy)  # type: ignore[type-abstract]
+    return build(policies, name, params, Policy)  # type: ignore[type-abstract]
 
 
 def spec_with(spec: str, settings: Sequence[str]) -> str:
@@ -55,10 +55,7 @@ def cost_from(spec: str, profile: HardwareProfile) -> CostModel:
     A class with a field `profile` is given the hardware profile.
     """
     name, params = costs.parse(spec)
-    cls = costs.get(name)
-    takes_profile = is_dataclass(cls) and "profile" in {f.name for f in fields(cls)}
-    fixed = {"profile": profile} if takes_profile else {}
-    return _build(costs, name, {**params, **fixed}, CostModel)  # type: ignore[type-abstract]
+    return build(costs, name, params, CostModel, profile=profile)  # type: ignore[type-abstract]
 
 
 def prefetcher_from(spec: str) -> Prefetcher | None:
@@ -165,11 +162,30 @@ def bytes_per_s_from(text: str) -> float:
     return float(match[1]) * units[match[2]]
 
 
-def _build(registry: Registry[T], name: str, params: Mapping[str, object], base: type[T]) -> T:
+def build(
+    registry: Registry[T], name: str, params: Mapping[str, object], base: type[T], **given: object
+) -> T:
+    """Return an object of a registered class; `given` fills the fields that it has and lacks.
+
+    Parameters
+    ----------
+    name, params
+        Of the spec, as `Registry.parse` gives them.
+    base : type
+        What the class must derive from.
+    given
+        Values by field name; a field that `params` names keeps its value.
+
+    Raises
+    ------
+    UnknownPluginError, InvalidInputError
+        No such class, it is no dataclass of this kind, or a parameter is wrong.
+    """
     cls = registry.get(name)
     if not (issubclass(cls, base) and is_dataclass(cls)):
         raise InvalidInputError(
             f"{name} must be a dataclass that derives from {base.__name__}; "
             f"{cls.__name__} is not. Write @dataclass class {cls.__name__}({base.__name__})."
         )
-    return registry.build(name, dict(params))
+    wanted = {f.name for f in fields(cls)}
+    return registry.build(name, {**{k: v for k, v in given.items() if k in wanted}, **params})

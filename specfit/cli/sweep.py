@@ -45,13 +45,6 @@ Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Processes; -1 is one a 
 Engine = Annotated[
     str, typer.Option("--engine", help="local, or a cluster's: dask://HOST:PORT or ray.")
 ]
-MaxPrompts = Annotated[
-    int | None, typer.Option("--max-prompts", min=1, help="Replay only the first so many prompts.")
-]
-TablesOf = Annotated[
-    str | None,
-    typer.Option("--model", "-m", help="Model with the fitted tables; by default the trace's."),
-]
 
 FOLDER = re.compile(r"(?<=folder=)[^,]+")
 """The folder in the spec of a fitted input."""
@@ -67,8 +60,8 @@ def sweep(
     seed: Keys = [0],  # noqa: B006 - typer copies
     cost: options.Cost = "profile",
     profile: options.Profile = None,
-    model: TablesOf = None,
-    max_prompts: MaxPrompts = None,
+    model: options.TablesOf = None,
+    max_prompts: options.MaxPrompts = None,
     predictor: Predictor = None,
     acceptance: Acceptance = None,
     overlap: Overlap = None,

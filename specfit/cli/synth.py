@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specfit.cli import options
-from specfit.cli.console import print_note, print_table, progress
+from specfit.cli.console import print_json, print_note, print_table, progress
+
+if TYPE_CHECKING:
+    from specfit.sim.synth.fit import Line
 
 DEFAULT_PLANS = ("eagle3:depth=4,top_k=8,max_nodes=32", "eagle3:depth=6,top_k=2", "chain:depth=8")
 
@@ -45,6 +48,7 @@ def synth(
     overconfidence: Overconfidence = 1.0,
     seed: options.Seed = 0,
     show_fit: ShowFit = False,
+    as_json: options.Json = False,
 ) -> None:
     """Draw a [bold]synthetic[/bold] trace at the size of Qwen3-30B-A3B: no model, no GPU.
 
@@ -70,19 +74,25 @@ def synth(
             on_position=lambda index, done: bars.update(bar, completed=index * num_tokens + done),
         )
     if show_fit:
-        print_fit(out)
+        print_fit(out, as_json=as_json)
+    elif as_json:
+        found = {"origin": "synthetic", "task": task, "num_prompts": prompts, "seed": seed}
+        print_json([{"trace": str(out), **found}])
     print_note(
         f"{prompts} synthetic texts drawn in {out}. Next: specfit replay {out} "
         f"--profile pcie4-x16 --policy autoregressive --policy specfit"
     )
 
 
-def print_fit(trace: Path) -> None:
+def print_fit(trace: Path, *, as_json: bool) -> None:
     """Print each target beside what a trace of `specfit synth` has, and how many are met."""
     from specfit.sim.synth.fit import fit_lines
     from specfit.sim.trace import TraceReader
 
     lines = fit_lines(TraceReader(trace))
+    if as_json:
+        print_json(_row(line) for line in lines)
+        return
     marks = {True: "yes", False: "no", None: ""}
     rows = [
         [
@@ -101,3 +111,14 @@ def print_fit(trace: Path) -> None:
         title=f"fit of {trace.name}: synthetic",
         note=f"{sum(met)} of {len(met)} targets are met: within 10 %, hit rates within 2 points.",
     )
+
+
+def _row(line: Line) -> dict[str, Any]:
+    """Return a line of the fit; where nothing was published the target is None."""
+    return {
+        "measure": line.what.strip(),
+        "published": None if line.is_met is None else float(line.target),
+        "synthetic": float(line.found),
+        "is_met": None if line.is_met is None else bool(line.is_met),
+        "source": line.source,
+    }

@@ -33,7 +33,7 @@ class NodeFacts:
     copies, expert_s : float
         Expected copies and expert seconds that it adds to the nodes chosen.
     verdict : str
-        ``"accepted"``, ``"chosen"`` or ``""``.
+        ``"root"``, ``"accepted"``, ``"chosen"`` or ``""``.
     """
 
     node: int

@@ -158,7 +158,10 @@ def source_of(results: Results) -> str:
 def manifest_of(results: Results) -> list[tuple[str, str]]:
     """Return what made the results: versions, specs, fingerprints, profiles."""
     rows = results.rows
-    names = ("specfit", "commit", "cost", "model", "max_prompts", "inputs_sha256")
+    names = (
+        *("specfit", "commit", "cost", "model", "predictor", "acceptance", "inputs_sha256"),
+        *("overlap", "prefetch", "host", "max_prompts"),
+    )
     lines = [(name, _values(str(row.get(name)) for row in rows)) for name in names]
     lines.append(("policies", "; ".join(results.policies)))
     lines.append(("seeds", _values(str(row["policy_key"]) for row in rows)))

@@ -16,7 +16,7 @@ from specfit.cli import doctor
 from specfit.cli.main import app
 from specfit.core.errors import InvalidInputError
 
-NO_ROWS = {"new", "fit", "synth", "report"}
+NO_ROWS = {"new", "report"}
 """Verbs whose result is files."""
 
 

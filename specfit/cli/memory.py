@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -150,7 +150,7 @@ def model_shape(name: str) -> dict[str, int]:
     Raises
     ------
     CheckpointError
-        There is neither.
+        There is neither, or its configuration cannot be used.
     """
     if name in KNOWN:
         return KNOWN[name]
@@ -160,13 +160,22 @@ def model_shape(name: str) -> dict[str, int]:
             f"no model '{name}'.{did_you_mean(name, KNOWN)} Give a checkpoint folder, or "
             f"{' or '.join(KNOWN)}."
         )
-    raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        raw: Any = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{path} is no JSON file: {error}. Fetch it again.") from error
+    kind = raw.get("model_type") if isinstance(raw, dict) else None
+    if kind != "qwen3_moe":
+        raise CheckpointError(f"{name} is of model_type '{kind}'; only 'qwen3_moe' is offloaded.")
     raw.setdefault("num_experts", raw.get("num_local_experts"))
-    if raw.get("model_type") != "qwen3_moe":
+    keys = list(KNOWN["qwen3-30b-a3b"])
+    wrong = [key for key in keys if not isinstance(raw.get(key), int)]
+    if wrong:
         raise CheckpointError(
-            f"{name} is of model_type '{raw.get('model_type')}'; only 'qwen3_moe' is offloaded."
+            f"{path} must have whole numbers for {', '.join(keys)}; it has none for "
+            f"{', '.join(wrong)}. Fetch the checkpoint again."
         )
-    return {key: int(raw[key]) for key in KNOWN["qwen3-30b-a3b"]}
+    return {key: raw[key] for key in keys}
 
 
 def plan_memory(
@@ -234,8 +243,8 @@ def expected_tokens_per_s(
     if not plan.fits_device:
         return 0.0
     experts = shape["num_hidden_layers"] * shape["num_experts_per_tok"]
-    copy_s = profile.copy_latency_s + plan.expert_bytes / profile.h2d_bandwidth_bytes_per_s
-    compute_s = profile.verify_fixed_s + profile.verify_node_s + experts * profile.resident_expert_s
+    copy_s = replace(profile, expert_bytes=plan.expert_bytes).copy_s
+    compute_s = profile.tau_s(1) + experts * profile.resident_expert_s
     return 1 / (compute_s + experts * (1 - hit_rate) * copy_s)
 
 

@@ -103,3 +103,21 @@ def test_sizes() -> None:
     assert size_of("--gpu", "1.5GiB") == 3 * 2**29
     with pytest.raises(InvalidInputError):
         size_of("--gpu", "many")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is no JSON file"),
+        ("[]", "model_type 'None'"),
+        ('{"model_type": "mixtral"}', "model_type 'mixtral'"),
+        ('{"model_type": "qwen3_moe", "hidden_size": 8}', "none for num_hidden_layers"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_one_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "config.json").write_text(text, encoding="utf-8")
+    ran = CliRunner().invoke(app, ["memory", "--model", str(tmp_path)])
+    assert ran.exit_code == 2
+    assert message in ran.stderr and ran.stderr.count("\n") == 1

@@ -14,6 +14,16 @@ Overlap = Literal["none", "layer", "resident", "pass"]
 """How a pass combines compute and copies; `pass_seconds` says what each one means."""
 
 
+def check_overlap(overlap: str) -> None:
+    """Raise unless `overlap` is one of `Overlap`."""
+    known = get_args(Overlap)
+    if overlap not in known:
+        raise InvalidInputError(
+            f"overlap must be one of {', '.join(known)}; got '{overlap}'."
+            f"{did_you_mean(overlap, known)}"
+        )
+
+
 def pass_seconds(
     overlap: Overlap,
     tau_s: float,
@@ -84,11 +94,7 @@ class CopyTerms:
     overlap: Overlap = "none"
 
     def __post_init__(self) -> None:
-        if self.overlap not in get_args(Overlap):
-            raise InvalidInputError(
-                f"overlap must be one of {', '.join(get_args(Overlap))}; got '{self.overlap}'."
-                f"{did_you_mean(self.overlap, get_args(Overlap))}"
-            )
+        check_overlap(self.overlap)
         if self.layer_s.ndim != 2 or self.layer_s.shape[1] < 2:
             raise InvalidInputError(
                 f"layer_s must be [L, H+1] with H >= 1; got {list(self.layer_s.shape)}."

@@ -6,12 +6,12 @@ import json
 import tomllib
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.copies import Overlap
+from specfit.core.copies import Overlap, check_overlap
 from specfit.core.errors import InvalidInputError, did_you_mean
 
 
@@ -71,13 +71,12 @@ class HardwareProfile:
             raise InvalidInputError(f"kind must be measured, emulated or cited; got '{self.kind}'.")
         for field in fields(self):
             _check_value(field.name, getattr(self, field.name), str(field.type))
-        if self.overlap not in get_args(Overlap):
-            raise InvalidInputError(
-                f"overlap must be one of {', '.join(get_args(Overlap))}; got '{self.overlap}'."
-                f"{did_you_mean(self.overlap, get_args(Overlap))}"
-            )
+        check_overlap(self.overlap)
         if list(self.verify_table_s) != sorted(self.verify_table_s):
-            raise InvalidInputError("verify_table_s must not decrease: more nodes take no less.")
+            raise InvalidInputError(
+                f"verify_table_s must not decrease: more nodes take no less; "
+                f"got {list(self.verify_table_s)}."
+            )
         if not self.h2d_bandwidth_bytes_per_s >= 1e6:
             raise InvalidInputError(
                 f"h2d_bandwidth_bytes_per_s = {self.h2d_bandwidth_bytes_per_s:g}, which is "

@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 from specfit.core.errors import InvalidInputError, UnknownPluginError, did_you_mean
 
 T = TypeVar("T")
+_Class = TypeVar("_Class", bound=type[Any])
 
 
 class Registry(Generic[T]):
@@ -39,10 +40,10 @@ class Registry(Generic[T]):
         self._classes: dict[str, type[T]] = {}
         self._points: dict[str, EntryPoint] | None = None
 
-    def register(self, name: str) -> Callable[[type[Any]], type[Any]]:
+    def register(self, name: str) -> Callable[[_Class], _Class]:
         """Return a class decorator that registers the class under `name`."""
 
-        def add(cls: type[Any]) -> type[Any]:
+        def add(cls: _Class) -> _Class:
             owner = self._classes.get(name)
             if owner is not None and _place(owner) != _place(cls):
                 raise InvalidInputError(

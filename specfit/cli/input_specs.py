@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -92,12 +93,14 @@ def weights_of(metadata: TraceMetadata, model: str | None, *, with_head: bool) -
 
     Where the model is not at hand, a digest of what the trace says of it.
     """
+    from specfit.backends import HEAD_FOLDER
     from specfit.policies.fingerprint import fingerprint
 
     said = metadata.specs.get("model", metadata.model)
     try:
         folder = model_folder(model or str(said))
-        return fingerprint(folder, folder / "eagle3") if with_head else fingerprint(folder)
+        head = Path(metadata.specs.get("head") or folder / HEAD_FOLDER)
+        return fingerprint(folder, head) if with_head else fingerprint(folder)
     except CheckpointError:
         if model is not None:
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,10 +124,13 @@ class Live:
 
     def specs(self) -> dict[str, Any]:
         """Return what a result must say beside its policy."""
+        said, head = self.backend.describe(), self.options.head
         return {
             "model": self.options.model,
+            "head": None if head is None else str(head),
             "cache": self.options.cache,
-            "link": self.backend.describe()["link"],
+            **{key: said[key] for key in ("drafter", "device", "precision", "link")},
+            "sampling": asdict(self.options.sampling),
             "cost": self.cost.to_spec(),
             "predictor": self.inputs.predictor.to_spec(),
             "acceptance": self.inputs.acceptance.to_spec(),

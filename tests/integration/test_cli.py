@@ -100,6 +100,9 @@ def test_json_rows_hold_the_tokens_and_what_made_them(two, profile, stock_texts)
     assert rows[0]["policy"]["name"] == "specfit"
     assert rows[0]["id"] == "heldout-00"
     assert {"specfit", "cache", "link", "profile", "seed", "tokens_per_s"} <= set(rows[0])
+    said = {key: rows[0][key] for key in ("head", "drafter", "device", "precision")}
+    assert said == {"head": None, "drafter": "eagle3", "device": "cpu", "precision": "float32"}
+    assert rows[0]["sampling"]["temperature"] == 0
 
 
 def test_statistics_go_to_stderr_and_call_an_emulated_link_so(profile):

@@ -161,13 +161,15 @@ class CostModel(ABC):
                 f"this cost model covers 1 to {most_nodes} nodes and 0 to {most_levels} levels; "
                 f"got {num_nodes} nodes and {levels} levels."
             )
-        weighted = terms.weight_s * activation
         if terms.copies is None:
-            h2d_s = stall_s = float(weighted[~residency.mask].sum())
-            compute_s = float(terms.tau_s[num_nodes]) + float(weighted.sum()) - stall_s
+            # What an expert costs beyond what it costs once it is resident is its copy.
+            resident = Residency(np.ones(residency.mask.shape, bool))
+            expert_s = np.minimum(terms.weight_s, self.terms(resident, context_len).weight_s)
+            compute_s = float(terms.tau_s[num_nodes]) + float((expert_s * activation).sum())
+            h2d_s = stall_s = float(((terms.weight_s - expert_s) * activation).sum())
         else:
             h2d_s = float(terms.copies.layer_seconds(activation).sum())
-            compute_s = float(terms.tau_s[num_nodes]) + float(weighted.sum())
+            compute_s = float(terms.tau_s[num_nodes] + (terms.weight_s * activation).sum())
             stall_s = max(0.0, terms.pass_s(num_nodes, activation) - compute_s)
         return CycleCost(float(terms.draft_s[levels]), compute_s, stall_s, h2d_s)
 

@@ -96,7 +96,7 @@ class CostModelContract(Contract):
         profile = getattr(model, "profile", None)
         if not isinstance(profile, HardwareProfile):
             return
-        bare = dataclasses.replace(profile, copy_latency_s=0.0, resident_expert_s=0.0)
+        bare = dataclasses.replace(profile, copy_latency_s=0.0)
         twice = dataclasses.replace(
             bare, h2d_bandwidth_bytes_per_s=2 * profile.h2d_bandwidth_bytes_per_s
         )

@@ -11,9 +11,10 @@ from specfit.core.backend import Backend, Request, Verification
 from specfit.core.cost import ProfileCost
 from specfit.core.decode import DecodeLoop, DecodeResult, walk
 from specfit.core.noise import Sampling
-from specfit.core.policy import Cycle, Policy
+from specfit.core.policy import Policy
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan, DraftTree, frontier
+from specfit.testing._fixed_policies import FirstNodes, Plain
 from specfit.testing.contract import Contract, check, require
 from specfit.testing.examples import DrafterAcceptance, UniformPredictor, example_profile
 from specfit.testing.random_policy import RandomPolicy
@@ -60,7 +61,7 @@ class BackendContract(Contract):
     def test_b4_the_context_is_what_was_committed(self) -> None:
         """After scattered nodes are accepted, the next pass equals that of a fresh run."""
         for prompt in self.prompts:
-            plain = self._run(_plain(), Request(prompt, 6)).tokens
+            plain = self._run(Plain(), Request(prompt, 6)).tokens
             backend: Backend = self.make()
             backend.start(Request(prompt, 20))
             tree = _scattered(plain, backend.geometry.vocab_size)
@@ -111,7 +112,7 @@ class BackendContract(Contract):
         """At the smallest legal cache, without one, and with all resident: equal to the bit."""
         smallest = self.make().geometry.experts_per_token
         runs = {
-            cache: self._run(_Everything(), Request(self.prompts[0], self.num_tokens), cache)
+            cache: self._run(FirstNodes(PLAN), Request(self.prompts[0], self.num_tokens), cache)
             for cache in ("lru:100%", f"lru:{smallest}", "none")
         }
         first, *others = runs.values()
@@ -135,8 +136,8 @@ class BackendContract(Contract):
         request = Request(self.prompts[0], self.num_tokens)
         backend, tree = self._drafted(self.prompts[1])
         _verify_all(backend, tree)
-        again = _loop(backend, _Everything()).run(request)
-        fresh = self._run(_Everything(), request)
+        again = _loop(backend, FirstNodes(PLAN)).run(request)
+        fresh = self._run(FirstNodes(PLAN), request)
         require(again.tokens == fresh.tokens, "B10", f"{again.tokens}, fresh {fresh.tokens}")
         counts = [
             [c.outcome.verification.num_misses.sum() for c in r.cycles] for r in (again, fresh)
@@ -186,7 +187,7 @@ class BackendContract(Contract):
     def test_d7_the_way_to_a_context_does_not_matter(self) -> None:
         """After plain steps, and after accepted drafts, the drafter draws the same tree."""
         prompt = self.prompts[0]
-        plain = self._run(_plain(), Request(prompt, 6)).tokens
+        plain = self._run(Plain(), Request(prompt, 6)).tokens
         tree = _scattered(plain, self.make().geometry.vocab_size)
         drafted: Backend = self.make()
         drafted.start(Request(prompt, 20))
@@ -218,7 +219,7 @@ class BackendContract(Contract):
         for prompt in self.prompts:
             request = Request(prompt, self.num_tokens, sampling=sampling)
             backend = self.make()
-            plain = _loop(backend, _plain()).run(request).tokens
+            plain = _loop(backend, Plain()).run(request).tokens
             for key in range(3):
                 tokens = _loop(backend, RandomPolicy(), policy_key=key).run(request).tokens
                 require(tokens == plain, rule, f"{tokens}, but plain decoding gives {plain}")
@@ -240,20 +241,6 @@ class BackendContract(Contract):
 def check_backend(make: Callable[..., Backend]) -> list[str]:
     """Check a backend against its contract; ``make(cache)`` as in `BackendContract`."""
     return check(BackendContract, make)
-
-
-class _Everything(Policy):
-    """Drafts one plan and verifies all of it, whatever is resident."""
-
-    def plan(self, cycle: Cycle) -> DraftPlan:
-        return PLAN
-
-    def select(self, cycle: Cycle) -> Selection:
-        return Selection(cycle.tree, np.ones(len(cycle.tree), bool))
-
-
-def _plain() -> Policy:
-    return RandomPolicy(max_depth=0)
 
 
 def _loop(backend: Backend, policy: Policy, policy_key: int = 0) -> DecodeLoop:

@@ -16,6 +16,7 @@ from specfit.core.noise import Sampling
 from specfit.core.policy import Cycle, Outcome, Policy, policies
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan
+from specfit.testing._fixed_policies import Plain
 from specfit.testing.contract import Contract, check, require
 from specfit.testing.worlds import RelabelledToy, RenamedToy, World, run_toy, world
 
@@ -129,7 +130,7 @@ class PolicyContract(Contract):
         for sampling in settings:
             for one in PLAIN_WORLDS:
                 request = replace(one.request, sampling=sampling)
-                plain = run_toy(_Plain(), one.make(), request).tokens
+                plain = run_toy(Plain(), one.make(), request).tokens
                 tokens = run_toy(self.make(), one.make(), request).tokens
                 require(tokens == plain, "P13", f"{one.name}: {tokens}, but plain text is {plain}")
 
@@ -141,16 +142,6 @@ class PolicyContract(Contract):
 def check_policy(make: Callable[[], Policy]) -> list[str]:
     """Check a policy against its contract; see `PolicyContract`."""
     return check(PolicyContract, make)
-
-
-class _Plain(Policy):
-    """Plain decoding."""
-
-    def plan(self, cycle: Cycle) -> DraftPlan:
-        return DraftPlan.plain()
-
-    def select(self, cycle: Cycle) -> Selection:
-        return Selection.root_only(cycle.tree)
 
 
 class _Watched(Policy):

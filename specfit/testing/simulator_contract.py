@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,10 +12,10 @@ from specfit.core.backend import Backend, Request
 from specfit.core.cost import ProfileCost
 from specfit.core.decode import CycleRecord, DecodeLoop, DecodeResult
 from specfit.core.experts import ExpertCoverage
-from specfit.core.policy import Cycle, Policy
+from specfit.core.policy import Policy
 from specfit.core.profile import HardwareProfile
-from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan
+from specfit.testing._fixed_policies import FirstNodes, Plain
 from specfit.testing.contract import Contract, check, require
 from specfit.testing.examples import DrafterAcceptance, UniformPredictor, example_profile
 
@@ -44,7 +44,7 @@ class SimulatorContract(Contract):
 
     def test_s1_a_plain_step_with_all_resident(self) -> None:
         """Takes the pass, one node and the resident experts, exactly, token after token."""
-        result, p = self._run(_Plain(), "lru:100%"), example_profile()
+        result, p = self._run(Plain(), "lru:100%"), example_profile()
         warm = [c for c in result.cycles if not c.outcome.verification.num_misses.any()]
         require(warm, "S1", "no step had all of its experts resident; give a longer prompt")
         for cycle in warm:
@@ -68,7 +68,7 @@ class SimulatorContract(Contract):
 
     def test_s3_what_fits_is_copied_once(self) -> None:
         """With a slot for every expert nothing is copied that was needed before."""
-        result = self._run(_Everything(self.plan), "lru:100%")
+        result = self._run(FirstNodes(self.plan), "lru:100%")
         num_experts = self.make("lru:100%", example_profile()).geometry.num_experts
         seen = ExpertCoverage(result.prefill.routing, num_experts).mask.any(axis=0)  # [L, E]
         for number, cycle in enumerate(result.cycles):
@@ -93,15 +93,15 @@ class SimulatorContract(Contract):
         """A second simulator says the same seconds, prefill and cycles."""
         seconds = []
         for _ in range(2):
-            result = self._run(_Everything(self.plan), "lru:50%")
+            result = self._run(FirstNodes(self.plan), "lru:50%")
             seconds.append([result.prefill.seconds, *(c.timings.cycle_s for c in result.cycles)])
         require(seconds[0] == seconds[1], "S5", "a second simulator says other seconds")
 
     def test_s6_policies_see_the_same_world(self) -> None:
         """Two policies get the same text, and start with the same experts resident."""
         plain, drafted = (
-            self._run(_Plain(), "lru:50%"),
-            self._run(_Everything(self.plan), "lru:50%"),
+            self._run(Plain(), "lru:50%"),
+            self._run(FirstNodes(self.plan), "lru:50%"),
         )
         same = plain.tokens == drafted.tokens
         require(same, "S6", f"text {plain.tokens}, under another policy {drafted.tokens}")
@@ -110,7 +110,7 @@ class SimulatorContract(Contract):
         require(same, "S6", "two policies start with other experts resident")
 
     def _drafted(self, cache: str, profile: HardwareProfile | None = None) -> list[CycleRecord]:
-        result = self._run(_Everything(self.plan), cache, profile)
+        result = self._run(FirstNodes(self.plan), cache, profile)
         return [cycle for cycle in result.cycles if cycle.outcome.cycle.levels > 0]
 
     def _run(
@@ -125,29 +125,6 @@ class SimulatorContract(Contract):
 def check_simulator(make: Callable[..., Backend]) -> list[str]:
     """Check a simulator against its contract; ``make(cache, profile)`` as in the contract."""
     return check(SimulatorContract, make)
-
-
-class _Plain(Policy):
-    """Plain decoding."""
-
-    def plan(self, cycle: Cycle) -> DraftPlan:
-        return DraftPlan.plain()
-
-    def select(self, cycle: Cycle) -> Selection:
-        return Selection.root_only(cycle.tree)
-
-
-@dataclass
-class _Everything(Policy):
-    """Verifies the first nodes that were drafted, as many as the plan allows."""
-
-    draft: DraftPlan
-
-    def plan(self, cycle: Cycle) -> DraftPlan:
-        return self.draft
-
-    def select(self, cycle: Cycle) -> Selection:
-        return Selection(cycle.tree, np.arange(len(cycle.tree)) < self.draft.max_nodes)
 
 
 def _require_close(got_s: float, expected_s: float, rule: str, what: str) -> None:

@@ -15,9 +15,9 @@ import numpy as np
 from specfit.core.backend import Backend, Request
 from specfit.core.decode import DecodeResult
 from specfit.core.errors import TraceCoverageError, TraceFormatError
-from specfit.core.policy import Cycle, Policy
-from specfit.core.selection import Selection
+from specfit.core.policy import Policy
 from specfit.core.tree import DraftPlan, DraftTree
+from specfit.testing._fixed_policies import FirstNodes
 from specfit.testing.contract import Contract, check, require
 from specfit.testing.random_policy import RandomPolicy
 from specfit.testing.toy import toy_backend
@@ -146,9 +146,9 @@ class TraceContract(Contract):
         """A policy that asks for another plan gets `TraceCoverageError`, never a guess."""
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "run"
-            self._record(folder, _FirstNodes(DraftPlan(2, 1, 3)))
+            self._record(folder, FirstNodes(DraftPlan(2, 1, 3)))
             try:
-                self._store().replay(folder, _FirstNodes(DraftPlan(3, 3, 9)), CACHE)
+                self._store().replay(folder, FirstNodes(DraftPlan(3, 3, 9)), CACHE)
             except TraceCoverageError:
                 return
         require(False, "T5", "a plan that was not recorded must raise TraceCoverageError")
@@ -158,7 +158,7 @@ class TraceContract(Contract):
         return store
 
     def _record(self, folder: Path, policy: Policy | None = None) -> list[DecodeResult]:
-        policy = policy or _FirstNodes(DraftPlan(3, 2, 7))
+        policy = policy or FirstNodes(DraftPlan(3, 2, 7))
         return self._store().record(folder, toy_backend(CACHE), policy, REQUESTS)
 
     def _require_refused(self, folder: Path, what: str, whole: list[RecordedCycle]) -> None:
@@ -178,19 +178,6 @@ class TraceContract(Contract):
                 except TraceFormatError:
                     continue
                 require(False, "T2", f"{path.name}: version 1000000 is read")
-
-
-@dataclass
-class _FirstNodes(Policy):
-    """Verifies the first nodes that were drafted, as many as the plan allows."""
-
-    draft: DraftPlan
-
-    def plan(self, cycle: Cycle) -> DraftPlan:
-        return self.draft
-
-    def select(self, cycle: Cycle) -> Selection:
-        return Selection(cycle.tree, np.arange(len(cycle.tree)) < self.draft.max_nodes)
 
 
 def check_trace_store(make: Callable[[], TraceStore]) -> list[str]:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from specfit.core.experts import ExpertCoverage, ModelGeometry
 from specfit.core.observed import ObservedText
 from specfit.core.predictor import CoveragePredictor
+from specfit.policies.fitting.acceptance_curves import logistic
 from specfit.policies.predictors.ensemble import EnsembleFit, log_odds
 
 _RIDGE = 1.0
-_NEWTON_STEPS = 20
 
 
 def fit_ensemble(
@@ -66,13 +66,4 @@ def _logistic(x: NDArray[Any], needed: NDArray[np.bool_]) -> NDArray[np.float64]
     features = np.concatenate([x.reshape(num_members, -1), np.ones((1, needed.size))])
     y = needed.ravel().astype(np.float64)
     prior = np.append(np.full(num_members, 1 / num_members), 0.0)
-    weights = prior.copy()
-    for _ in range(_NEWTON_STEPS):
-        probs = 1.0 / (1.0 + np.exp(-(weights @ features)))
-        gradient = features @ (y - probs) - _RIDGE * (weights - prior)
-        curvature = (features * (probs * (1 - probs))) @ features.T + _RIDGE * np.eye(len(prior))
-        step = np.linalg.solve(curvature, gradient)
-        weights = weights + step
-        if np.abs(step).max() < 1e-6:
-            break
-    return weights
+    return logistic(features.T, y, prior, _RIDGE)

@@ -7,11 +7,11 @@ this rule cannot be decoded with; it shows what the split by layers costs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from specfit.core._jit import kernel
+from specfit.core.cache._kernels import take_smallest
 from specfit.core.cache.base import ExpertCache, IdArray, LoadPlan, caches
 from specfit.core.experts import ModelGeometry
 
@@ -40,8 +40,8 @@ class Pool(ExpertCache):
 
     def choose_victims(self, layer: int, candidates: IdArray, count: int) -> IdArray:
         """See `ExpertCache.choose_victims`; candidates are ``layer * E + expert`` here."""
-        victims = np.empty(count, np.int64)
-        _choose_oldest(candidates, self._last_used.reshape(-1), victims)
+        victims, last_used = np.empty(count, np.int64), self._last_used.reshape(-1)
+        take_smallest(last_used, last_used, candidates, victims)
         return victims
 
     def _bring_in(self, layer: int, experts: IdArray) -> LoadPlan:
@@ -69,21 +69,3 @@ class Pool(ExpertCache):
         self._owners[taken[victims]] = -1
         taken[victims] = -1
         return victims
-
-
-@kernel
-def _choose_oldest(candidates: Any, last_used: Any, victims: Any) -> None:
-    """Fill in the candidates that were used longest ago, of equally old ones the lowest."""
-    count = 0
-    for candidate in candidates:
-        at = count
-        while at > 0 and (
-            last_used[candidate] < last_used[victims[at - 1]]
-            or (last_used[candidate] == last_used[victims[at - 1]] and candidate < victims[at - 1])
-        ):
-            if at < victims.size:
-                victims[at] = victims[at - 1]
-            at -= 1
-        if at < victims.size:
-            victims[at] = candidate
-            count = min(count + 1, victims.size)

@@ -7,11 +7,12 @@ reader never sees half of one.
 from __future__ import annotations
 
 import time
+from dataclasses import fields
 from pathlib import Path
 
 from specfit.cli.outputs import new_file
 from specfit.core.backend import Prefill, Request
-from specfit.core.decode import CycleRecord, Observer
+from specfit.core.decode import CycleRecord, Observer, Timings
 
 EVERY_S = 1.0
 """Seconds between two writes while cycles come."""
@@ -28,7 +29,7 @@ HELP = {
     "specfit_h2d_bytes_total": "Bytes copied from host to device.",
     "specfit_decode_seconds_total": "Seconds of the decode cycles by part.",
 }
-PARTS = ("draft", "select", "stall", "compute", "commit")
+PARTS = tuple(field.name.removesuffix("_s") for field in fields(Timings))
 
 
 class CounterFile(Observer):

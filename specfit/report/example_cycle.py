@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from specfit.core.decode import CycleRecord, DecodeResult
 from specfit.report.marginal import marginal_expert_s
 from specfit.report.tree import TreeView
+from specfit.report.words import counted
 
 MAX_NODES = 45
 """Larger trees make a crowded picture."""
@@ -75,13 +76,9 @@ def _caption(record: CycleRecord, decode: Callable[[Sequence[int]], str]) -> str
     outcome = record.outcome
     committed = decode(outcome.committed).replace("\n", "↵")
     return (
-        f"{_counted(len(outcome.cycle.tree), 'node')} drafted in "
-        f"{_counted(outcome.cycle.levels, 'level')}, {len(outcome.selection)} verified, "
-        f"{_counted(len(outcome.committed), 'token')} committed: “{committed}”.\n"
+        f"{counted(len(outcome.cycle.tree), 'node')} drafted in "
+        f"{counted(outcome.cycle.levels, 'level')}, {len(outcome.selection)} verified, "
+        f"{counted(len(outcome.committed), 'token')} committed: “{committed}”.\n"
         f"On each node: the calibrated probability that it is accepted after its parent, "
         f"and the expert time it adds."
     )
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -13,6 +13,7 @@ from specfit.core.tree import DraftTree
 from specfit.report.marginal import marginal_expert_s, marginal_misses
 from specfit.report.reenact import Look
 from specfit.report.what_if import Answer
+from specfit.report.words import counted
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,8 @@ def expectation_text(record: CycleRecord) -> str:
         f"that is {expected.committed / expected.cycle_s:.1f} tokens/s. "
     )
     return (
-        f"{_counted(len(outcome.cycle.tree), 'node')} in "
-        f"{_counted(outcome.cycle.levels, 'level')} drafted, "
+        f"{counted(len(outcome.cycle.tree), 'node')} in "
+        f"{counted(outcome.cycle.levels, 'level')} drafted, "
         f"{len(outcome.selection)} verified; {resident:.0%} of the experts were resident. "
         f"{believed}Came: {came}."
     )
@@ -120,7 +121,7 @@ def rule_texts(answer: Answer, policy: str) -> list[str]:
         expected = answer.expect(mask, drafted)
         rate = expected.committed / expected.cycle_s
         lines.append(
-            f"{name}: {_counted(int(mask.sum()), 'node')}, {expected.committed:.2f} tokens and "
+            f"{name}: {counted(int(mask.sum()), 'node')}, {expected.committed:.2f} tokens and "
             f"{expected.copies:.1f} copies in {expected.cycle_s * 1e3:.1f} ms, "
             f"{rate:.2f} tokens/s{_difference(mask, answer.decision.mask)}"
         )
@@ -150,7 +151,7 @@ def look_texts(looks: Sequence[Look]) -> list[str]:
     for look in looks:
         best, decision = look.best, look.decision
         line = (
-            f"level {look.levels}: best {_counted(best.num_nodes, 'node')} of {len(best.mask)}, "
+            f"level {look.levels}: best {counted(best.num_nodes, 'node')} of {len(best.mask)}, "
             f"{best.expected_committed:.2f} tokens in {best.cycle_s * 1e3:.1f} ms; "
         )
         if decision is None:
@@ -158,7 +159,7 @@ def look_texts(looks: Sequence[Look]) -> list[str]:
         elif decision.draft:
             surplus = float(decision.surplus[decision.levels_ahead - 1])
             line += (
-                f"draft on: {_counted(decision.levels_ahead, 'more level')} may gain "
+                f"draft on: {counted(decision.levels_ahead, 'more level')} may gain "
                 f"{surplus:.3f} tokens over stopping"
             )
         else:
@@ -178,7 +179,3 @@ def _difference(mask: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> str:
 def _listed(nodes: NDArray[np.intp]) -> str:
     shown = ", ".join(map(str, nodes[:8].tolist()))
     return shown if len(nodes) <= 8 else f"{shown} and {len(nodes) - 8} more"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

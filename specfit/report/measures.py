@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from specfit.sim.metrics import Metrics
 
+DASH = "–"  # noqa: RUF001 - a dash is meant
+"""Where there is no figure."""
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -73,8 +76,8 @@ CYCLE_ERRORS: tuple[Measure, ...] = (
 
 
 def number_text(value: float, digits: int) -> str:
-    """Return a number with so many digits after the point; a dash for NaN."""
-    return "–" if math.isnan(value) else f"{value:,.{digits}f}"  # noqa: RUF001 - a dash is meant
+    """Return a number with so many digits after the point; `DASH` for NaN."""
+    return DASH if math.isnan(value) else f"{value:,.{digits}f}"
 
 
 def json_values(measures: Sequence[Measure], metrics: Metrics) -> dict[str, float | None]:
@@ -85,4 +88,4 @@ def json_values(measures: Sequence[Measure], metrics: Metrics) -> dict[str, floa
 
 def error_text(median: float, p95: float) -> str:
     """Return the median and the 95th percentile of relative errors as a table cell."""
-    return "–" if math.isnan(median) else f"{median * 100:.0f} / {p95 * 100:.0f} %"  # noqa: RUF001
+    return DASH if math.isnan(median) else f"{median * 100:.0f} / {p95 * 100:.0f} %"

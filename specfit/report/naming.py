@@ -12,7 +12,7 @@ COLORS = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a4fbf", "#8c
 """Told apart by readers who see no red or no green (after Okabe and Ito)."""
 MARKS = ("s", "^", "D", "v", "P", "X", "<", ">")
 PLAIN, OURS = "autoregressive", "specfit"
-PLAIN_COLOR = "#5f6b77"
+PLAIN_COLOR = style.DIM
 
 
 @dataclass(frozen=True)

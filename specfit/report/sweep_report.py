@@ -16,6 +16,7 @@ from specfit.report.panels import Words
 from specfit.report.speed_charts import draw_by_cache, draw_by_link
 from specfit.report.sweep_tables import Table, summary, tables_of
 from specfit.report.time_chart import draw_time
+from specfit.report.words import counted
 from specfit.sim.results import Results
 
 
@@ -69,10 +70,10 @@ class Report:
 def report_of(results: Results) -> Report:
     """Return the report of a sweep."""
     return Report(
-        title=f"Sweep: {_counted(len(results.policies), 'policy', 'policies')}, "
-        f"{_counted(len(results.caches), 'cache', 'caches')}, "
-        f"{_counted(len(results.links), 'link', 'links')}, "
-        f"{_counted(len(results.traces), 'trace', 'traces')}",
+        title=f"Sweep: {counted(len(results.policies), 'policy', 'policies')}, "
+        f"{counted(len(results.caches), 'cache')}, "
+        f"{counted(len(results.links), 'link')}, "
+        f"{counted(len(results.traces), 'trace')}",
         source=source_of(results),
         findings=summary(results),
         pictures=pictures_of(results),
@@ -191,7 +192,3 @@ def _without_link(row: dict[str, Any]) -> str:
 
 def _values(texts: Any) -> str:
     return ", ".join(dict.fromkeys(texts))
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"

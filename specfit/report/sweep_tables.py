@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specfit.report.measures import number_text
+from specfit.report.measures import DASH, number_text
 from specfit.report.naming import OURS, PLAIN, link_name, short_names, trace_names
 from specfit.report.time_chart import PARTS, part_s
 from specfit.sim.metrics import Interval
@@ -15,7 +15,6 @@ from specfit.sim.results import Place, Result, Results, depth_counts
 RIVAL = "eagle3"
 PLACE = ("trace", "link", "cache", "policy")
 """The first columns of every table that has a row for each cell."""
-DASH = "–"  # noqa: RUF001 - a dash is meant
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from specfit.core.decode import Timings
 from specfit.report import panels, style
 from specfit.report.naming import Look, link_name
 from specfit.sim.metrics import Metrics
@@ -16,13 +18,14 @@ from specfit.sim.results import Place, Result, Results
 
 T = TypeVar("T")
 
-PARTS = ("draft", "select", "stall", "compute", "commit")
+PARTS = tuple(field.name.removesuffix("_s") for field in fields(Timings))
+"""Parts of the cycle's time: draft, select, stall, compute, commit."""
 PART_COLORS = {
     "draft": "#e69f00",
     "select": "#cc79a7",
     "stall": "#d55e00",
     "compute": "#56b4e9",
-    "commit": "#5f6b77",
+    "commit": style.DIM,
 }
 MAX_COLUMNS, MAX_ROWS = 5, 4
 BAR_IN = 0.235

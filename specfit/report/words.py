@@ -31,6 +31,11 @@ def verdict(ours: Run, fixed: Run, baseline: Run) -> str:
     )
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return ``1 node`` or ``3 nodes``; `many` where the plural is not `one` with an s."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
 def interval_text(interval: Interval) -> str:
     """Return ``1.12 [1.07, 1.17]``."""
     return f"{interval.estimate:.2f} [{interval.low:.2f}, {interval.high:.2f}]"

@@ -114,6 +114,13 @@ def test_every_picture_and_table_says_what_its_seconds_are(report: Report) -> No
     assert "simulated" in source and "'example' (cited)" in source and "wide (recorded)" in source
 
 
+def test_the_report_says_everything_that_decided_its_rows(report: Report) -> None:
+    said = dict(report.manifest)
+    assert said["prefetch"] == "none" and said["overlap"] == "the profile's"
+    assert said["predictor"] == said["acceptance"] == "the model's"
+    assert {"specfit", "commit", "cost", "model", "host", "max_prompts"} <= set(said)
+
+
 def test_the_pictures_asked_for_are_there(report: Report) -> None:
     kinds = {picture.key.rstrip("-0123456789") for picture in report.pictures}
     assert kinds == {"best", "speed-by-cache", "speed-by-link", "time", "unions", "acceptance"}

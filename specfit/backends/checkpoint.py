@@ -114,8 +114,8 @@ class Checkpoint:
             Host memory; each block becomes gate | up | down.
         layers : sequence of int, optional
             Only these.
-        on_layer : callable
-            Called with each layer that is complete, and the number of layers.
+        on_layer : callable, optional
+            Called with the index of each layer that is complete, and the number of layers.
 
         Raises
         ------

@@ -275,7 +275,7 @@ def _aux_layer_ids(folder: Path, raw: dict[str, Any], target: Qwen3MoeConfig) ->
         return [1, layers // 2 - 1, layers - 4]
     raise CheckpointError(
         f"{folder}: config.json names no eagle_config.{AUX_KEY}, and a target of {layers} layers "
-        f"has no usual choice. Name the layers."
+        f"has no usual choice. Name them as aux_layer_ids in {folder / OVERRIDES}."
     )
 
 

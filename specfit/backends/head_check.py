@@ -48,7 +48,7 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """A text that the target wrote: tokens [T], outputs of every layer [T, L, D], first own token.
+    """A text that the target wrote, with what its layers gave on the way.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ def test_wrong_auxiliary_layers_are_refused(tmp_path: Path, ids: list[int]) -> N
 @pytest.mark.parametrize("layers", [2, 3, 4])
 def test_small_targets_need_explicit_layers(tmp_path: Path, layers: int) -> None:
     config = {k: v for k, v in HEAD_CONFIG.items() if k != "eagle_config"}
-    with pytest.raises(CheckpointError, match="Name the layers"):
+    with pytest.raises(CheckpointError, match="aux_layer_ids in"):
         read(tmp_path, None, config, num_hidden_layers=layers)
 
 

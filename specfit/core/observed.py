@@ -48,10 +48,7 @@ class ObservedDraft:
         tree = self.tree
         targets = np.full(len(tree), -1, np.int64)
         targets[self.nodes] = self.target_tokens
-        on_path = np.zeros(len(tree), bool)
-        on_path[0] = True
-        for node, parent in enumerate(tree.parents.tolist()[1:], 1):
-            on_path[node] = on_path[parent] and tree.tokens[node] == targets[parent]
+        on_path = tree.on_path(targets)
         parents = np.maximum(tree.parents, 0)
         is_judged = on_path[parents] & (targets[parents] >= 0)
         is_judged[0] = False

@@ -226,6 +226,19 @@ class DraftTree:
             nodes.append(int(self.parents[nodes[-1]]))
         return tuple(reversed(nodes))
 
+    def on_path(self, target_tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether each node lies on the target's own continuation, bool[N].
+
+        Parameters
+        ----------
+        target_tokens : int64[N]
+            The target's own token after each node; -1, which no child has, where it is not known.
+        """
+        on_path = np.ones(len(self), bool)
+        for node, parent in enumerate(self.parents.tolist()[1:], 1):
+            on_path[node] = on_path[parent] and self.tokens[node] == target_tokens[parent]
+        return on_path
+
     @cached_property
     def ancestor_mask(self) -> NDArray[np.bool_]:
         """Whether node ``j`` lies on the path from the root to ``i``, both included, bool[N, N]."""

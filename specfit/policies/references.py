@@ -15,7 +15,7 @@ from specfit.core.backend import Foresight
 from specfit.core.policy import Cycle, Policy, register_policy
 from specfit.core.search import LevelSearch, RoutingPricer
 from specfit.core.selection import Selection
-from specfit.core.tree import DraftPlan, DraftTree, path_products
+from specfit.core.tree import DraftPlan, path_products
 
 
 @register_policy("reference-experts")
@@ -74,12 +74,4 @@ class ReferenceTruth(ReferenceExperts):
     """
 
     def _path_probs(self, cycle: Cycle, ahead: Foresight) -> NDArray[np.float64]:
-        return accepted(ahead.tree, ahead.target_tokens).astype(np.float64)
-
-
-def accepted(tree: DraftTree, target_tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return whether each node lies on the target's own continuation, bool[N]."""
-    on_path = np.ones(len(tree), bool)
-    for node, parent in enumerate(tree.parents.tolist()[1:], 1):
-        on_path[node] = on_path[parent] and tree.tokens[node] == target_tokens[parent]
-    return on_path
+        return ahead.tree.on_path(ahead.target_tokens).astype(np.float64)

@@ -90,22 +90,13 @@ class _RecordedText(SynthBackend):
         self, tree: DraftTree, nodes: NDArray[np.intp], contexts: Contexts
     ) -> NDArray[np.int16]:
         places = self._position + tree.depths
-        is_text = self._is_text(tree)
-        # Beside the text: 1 to NEAR tokens before or after, by the context's hash.
         keys = self._contexts(tree).keys
+        is_text = tree.on_path(self.drafter.own_tokens(keys))
+        # Beside the text: 1 to NEAR tokens before or after, by the context's hash.
         steps = (keys % np.uint64(2 * NEAR)).astype(np.int64) - NEAR
         steps[steps >= 0] += 1
         places = np.clip(np.where(is_text, places, places + steps), 0, len(self._text) - 1)
         return self._text[places[nodes]]
-
-    def _is_text(self, tree: DraftTree) -> NDArray[np.bool_]:
-        """Whether each node is on the text, bool[N]."""
-        own = self.drafter.own_tokens(self._contexts(tree).keys)
-        is_text = np.ones(len(tree), bool)
-        for node in range(1, len(tree)):
-            parent = tree.parents[node]
-            is_text[node] = is_text[parent] and tree.tokens[node] == own[parent]
-        return is_text
 
 
 def write_trace(

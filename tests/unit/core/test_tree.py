@@ -181,3 +181,9 @@ def test_the_frontier_is_the_newest_levels_best(top_k: int) -> None:
         newest = np.flatnonzero(tree.depths == tree.num_levels)
         order = np.argsort(-tree.path_probs[newest], kind="stable")
         assert frontier(tree, top_k).tolist() == sorted(newest[order[:top_k]].tolist())
+
+
+def test_the_true_path_goes_where_tokens_agree() -> None:
+    """Tokens are node numbers; the target goes 1, 4, and then where nothing is known."""
+    targets = np.array([1, 4, 5, 0, -1, 6, 0])
+    assert np.flatnonzero(tree().on_path(targets)).tolist() == [0, 1, 4]

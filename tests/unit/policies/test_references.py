@@ -16,11 +16,9 @@ from specfit.core.policy import Cycle
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan, DraftTree
 from specfit.policies import Chain, ReferenceExperts, ReferenceTruth
-from specfit.policies.references import accepted
 from specfit.testing.examples import DrafterAcceptance, UniformPredictor, example_profile
 from specfit.testing.toy import ToyBackend, toy_backend
 from specfit.testing.worlds import run_toy
-from tests.unit.policies.cycles import tree_of
 
 
 def best_rate(cycle: Cycle, ahead: Foresight, probs: np.ndarray) -> float:
@@ -77,11 +75,6 @@ def test_with_the_truth_nothing_is_verified_in_vain() -> None:
     result = run_toy(ReferenceTruth(), toy_backend("lru:100%"), Request((3, 1, 4), 30))
     assert all(record.num_verified == record.num_committed for record in result.cycles)
     assert len(result.cycles) < 29
-
-
-def test_the_true_path_goes_where_tokens_agree() -> None:
-    tree = tree_of((-1, 0, 0, 1, 2), (1.0, 0.5, 0.4, 0.9, 0.9))  # tokens are 0 to 4
-    assert accepted(tree, np.array([1, 3, 4, 0, 0])).tolist() == [True, True, False, True, False]
 
 
 class Live(ToyBackend):

@@ -1,0 +1,113 @@
+"""The disk benchmark at a small geometry: its parts, and that it finds a cycle that differs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import ssd
+from benchmarks.ssd_profile import fitted
+from benchmarks.ssd_world import Slice, sequential_bytes_per_s, write_weights
+from specfit.backends.device import LinkCounters
+from specfit.backends.file_bank import in_memory
+from specfit.core.backend import Prefill, Request
+
+SMALL = Slice(2, hidden_size=16, width=8, dtype=torch.float32)
+
+
+def test_a_slice_of_all_layers_is_the_model() -> None:
+    whole = Slice(48)
+    assert whole.layers.tolist() == list(range(48))
+    assert whole.geometry.expert_bytes == 9_437_184
+    assert whole.num_bytes == 54 * 2**30
+    assert Slice(4).layers.tolist() == [6, 18, 30, 42]
+
+
+def test_slots_are_the_share_of_a_layer_in_the_cache() -> None:
+    assert (ssd.slots_for(8), ssd.slots_for(16), ssd.slots_for(54)) == (18, 37, 128)
+
+
+def test_weights_differ_from_expert_to_expert(tmp_path: Path) -> None:
+    bank = write_weights(tmp_path / "experts.bin", SMALL)
+    assert bank.shape == SMALL.shape
+    assert bank.file.num_bytes == SMALL.num_bytes
+    blocks = {in_memory(bank[i][j]).numpy().tobytes() for i in range(2) for j in range(128)}
+    assert len(blocks) == 256
+    assert in_memory(bank[1][127]).isfinite().all()
+
+
+def test_sequential_reading_is_timed(tmp_path: Path) -> None:
+    wide = replace(SMALL, width=512)
+    speeds = sequential_bytes_per_s(write_weights(tmp_path / "experts.bin", wide), 2)
+    assert all(speed > 0 for speed in speeds.values())
+    assert list(speeds) == ["one thread", "2 threads"]
+
+
+def cycle(nodes: int, hits: int, misses: int, select_s: float = 0.0) -> Any:
+    answer = SimpleNamespace(
+        nodes=np.arange(nodes),
+        num_hits=np.array([hits]),
+        num_misses=np.array([misses]),
+        num_evictions=np.array([misses]),
+        compute_s=0.01 + 0.002 * nodes + 0.001 * (hits + misses),
+        stall_s=0.005 + 0.004 * misses if misses else 0.0,
+    )
+    selection = SimpleNamespace(nodes=np.arange(nodes))
+    return SimpleNamespace(
+        outcome=SimpleNamespace(verification=answer, selection=selection),
+        timings=SimpleNamespace(select_s=select_s),
+    )
+
+
+def test_a_profile_is_found_again_from_what_it_made() -> None:
+    rng = np.random.default_rng(0)
+    cycles = [cycle(*rng.integers((1, 0, 1), (9, 20, 30)).tolist()) for _ in range(40)]
+    profile = fitted(cycles, 4_000_000)
+    assert profile.verify_fixed_s == pytest.approx(0.015, rel=1e-3)
+    assert profile.verify_node_s == pytest.approx(0.002, rel=1e-3)
+    assert profile.resident_expert_s == pytest.approx(0.001, rel=1e-3)
+    assert profile.copy_s == pytest.approx(0.004, rel=1e-3)
+
+
+def test_a_cycle_with_another_count_is_counted() -> None:
+    ours = [SimpleNamespace(cycles=[cycle(1, 2, 3), cycle(2, 2, 3), cycle(1, 1, 1)])]
+    theirs = [SimpleNamespace(cycles=[cycle(1, 2, 3), cycle(2, 2, 4)])]
+    assert ssd.differing_cycles(ours, ours) == 0
+    assert ssd.differing_cycles(ours, theirs) == 2
+
+
+def test_only_decoding_is_counted() -> None:
+    counters = LinkCounters(num_bytes=5)
+    watch = ssd.DecodeCounters(counters)
+    for _ in range(2):
+        counters.num_bytes += 100  # the prompt's
+        watch.on_start(Request((1,), 1), Prefill(0, np.zeros((1, 1, 1), np.int16), (1,), 0.0))
+        counters.num_bytes += 7
+        watch.on_end((1,), "length")
+    assert watch.total.num_bytes == 14
+
+
+@pytest.mark.slow
+def test_the_benchmark_runs_and_agrees_with_the_simulator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ssd, "Slice", lambda layers: replace(SMALL, num_layers=layers))
+    out = tmp_path / "ssd.json"
+    words = ["--folder", str(tmp_path), "--layers", "2", "--task", "gsm8k", "--cache-gib", "8"]
+    words += ["--prompts", "1", "--train-prompts", "2", "--tokens", "10", "--out", str(out)]
+    assert ssd.main([*words, "--calibration-cycles", "3"]) == 0
+    found = json.loads(out.read_text("utf-8"))
+    policies = [row["policy"] for row in found["rows"]]
+    assert (policies[0], policies[1][:7], policies[2]) == ("autoregressive", "eagle3:", "specfit")
+    assert all(row["read_bytes_per_token"] > 0 for row in found["rows"])
+    assert found["layers"] == 2
+    assert "no text" in found["what"]
+    assert "cycles that differ from the simulator: 0" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["ssd.json"], "its files are removed"

@@ -13,6 +13,7 @@ from specfit.cli.console import print_json, print_note, print_table, print_text,
 
 if TYPE_CHECKING:
     from specfit.backends.head_check import Fit, HeadReport
+    from specfit.backends.torch_backend import TorchBackend
 
 NUM_PROMPTS = 4
 
@@ -28,6 +29,10 @@ def check_head(
     model: options.Model = "tiny",
     tokens: NumTokens = 64,
     prompts: options.PromptFile = None,
+    cache: options.OneCache = "lru:100%",
+    device: options.Device = "cpu",
+    dtype: options.Dtype = "float32",
+    packed: options.Packed = None,
     write: Write = False,
     as_json: options.Json = False,
 ) -> None:
@@ -35,10 +40,16 @@ def check_head(
 
     Example: specfit check head eagle3/ --model tiny
     """
+    from specfit.backends import load
     from specfit.backends.eagle3_checkpoint import OVERRIDES
     from specfit.backends.head_check import SUSPICIOUS
+    from specfit.cli.inputs import BUNDLED, model_folder
 
-    report = _report(head, model, prompts, tokens)
+    texts = prompts or BUNDLED / "prompts" / "tune.jsonl"
+    with load(
+        model_folder(model), drafter="none", cache=cache, device=device, dtype=dtype, packed=packed
+    ) as backend:
+        report = _report(head, backend, texts, tokens)
     if as_json:
         print_json([{"head": str(head), **_row(s, fit)} for s, fit in report.rows])
     else:
@@ -50,20 +61,17 @@ def check_head(
         raise typer.Exit(options.CHECK_FAILED)
 
 
-def _report(head: Path, model: str, prompts: Path | None, num_tokens: int) -> HeadReport:
-    from specfit.backends import load
+def _report(head: Path, backend: TorchBackend, prompts: Path, num_tokens: int) -> HeadReport:
     from specfit.backends.eagle3_checkpoint import HeadCheckpoint
     from specfit.backends.head_check import check_head as try_wirings
     from specfit.backends.head_check import write_texts
-    from specfit.cli.inputs import BUNDLED, model_folder
     from specfit.cli.prompts import read_prompts
 
-    file = prompts or BUNDLED / "prompts" / "tune.jsonl"
-    with load(model_folder(model), cache="lru:100%") as backend, progress() as bars:
-        checkpoint = HeadCheckpoint.load(head, backend.checkpoint.config)
-        texts = [
-            backend.tokenizer(prompt.text).input_ids for prompt in read_prompts(file)[:NUM_PROMPTS]
-        ]
+    checkpoint = HeadCheckpoint.load(head, backend.checkpoint.config)
+    texts = [
+        backend.tokenizer(prompt.text).input_ids for prompt in read_prompts(prompts)[:NUM_PROMPTS]
+    ]
+    with progress() as bars:
         bars.add_task("the target writes", total=None)
         written = write_texts(backend.target, texts, num_tokens)
         task = bars.add_task("trying wirings", total=None)

@@ -115,8 +115,10 @@ class DeviceContract(Contract):
     def test_l8_closing_is_harmless_and_the_link_is_named(self) -> None:
         """Closing twice does nothing more; a result can say what kind of link there was."""
         device: Device = self.make()
-        kind = device.describe_link().get("kind")
+        said = device.describe_link()
+        kind, what = said.get("kind"), said.get("what")
         require(isinstance(kind, str) and kind, "L8", f"describe_link names the kind {kind!r}")
+        require(what or kind != "measured", "L8", "a measured link must be named in `what`")
         device.wait(device.copy(_copies(device, 1), None))
         device.close()
         device.close()

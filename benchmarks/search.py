@@ -84,12 +84,13 @@ def time_affine(
     instance: Instance, repeats: int, ours: list[np.ndarray], fast: dict[str, list[np.ndarray]]
 ) -> None:
     """Add the times of one instance, interleaved so that a noisy machine is noisy for all."""
-    pricer = RoutingPricer()
+    search = LevelSearch(RoutingPricer())
     answer = exact(instance.problem())
+    assert (search_anew(instance, search).mask == answer.mask).all()
     beyond_root_s = answer.cycle_s - root_seconds(instance.problem())
     gain = answer.expected_committed - 1.0 - answer.price * beyond_root_s
     for _ in range(4):
-        ours.append(seconds_of(partial(search_anew, instance, pricer), repeats // 4))
+        ours.append(seconds_of(partial(search_anew, instance, search), repeats // 4))
         for name, solve in peers.FAST.items():
             cut = partial(cut_from_arrays, solve, instance, answer.price)
             assert abs(cut() - gain) < 1e-6, name
@@ -149,11 +150,11 @@ def growth_rows(repeats: int) -> list[Row]:
     """Time ten times the nodes."""
     rows = []
     for resident in RESIDENT:
-        pricer, times = RoutingPricer(), {}
+        search, times = LevelSearch(RoutingPricer()), {}
         for nodes in (61, 610):
             drawn = [draw(seed, nodes, resident) for seed in range(3)]
             times[nodes] = np.median(
-                [np.median(seconds_of(partial(search_anew, i, pricer), repeats)) for i in drawn]
+                [np.median(seconds_of(partial(search_anew, i, search), repeats)) for i in drawn]
             )
         label = f"affine, 610 nodes, {resident:.0%} resident"
         grown = f"{times[610] / times[61]:.1f} times that of 61 nodes"
@@ -179,9 +180,12 @@ def expected_rows(instances: int, repeats: int, budgets: dict[float, float]) -> 
     return rows
 
 
-def search_anew(instance: Instance, pricer: RoutingPricer | ProbPricer) -> SearchResult:
+def search_anew(instance: Instance, search: LevelSearch) -> SearchResult:
     """Price and search, from numpy arrays to the answer."""
-    return exact(instance.problem_with(pricer))
+    predicted = instance.routing if isinstance(search.pricer, RoutingPricer) else instance.probs
+    return search.search_tree(
+        instance.terms, instance.parents, instance.path_probs, predicted, levels=instance.levels
+    )
 
 
 def search_at(instance: Instance, price: float) -> SearchResult:
@@ -247,15 +251,11 @@ def level_rows(instances: int, repeats: int) -> list[Row]:
         ratios, stops = [], []
         for seed in range(instances):
             instance = draw(seed, 61, 0.5)
-            pricer: Any = RoutingPricer() if hard else ProbPricer()
-            once = np.median(seconds_of(partial(search_anew, instance, pricer), repeats))
-            search = LevelSearch(pricer)
-            ends = level_ends(instance.parents)
-            by_level = np.median(
-                seconds_of(partial(search_levels, search, instance, ends, False), repeats)
-            )
-            with_stops = np.median(
-                seconds_of(partial(search_levels, search, instance, ends, True), repeats)
+            search = LevelSearch(RoutingPricer() if hard else ProbPricer())
+            once = np.median(seconds_of(partial(search_anew, instance, search), repeats))
+            by_level, with_stops = (
+                np.median(seconds_of(partial(search_levels, search, instance, levels), repeats))
+                for levels in (levels_of(instance, hard, False), levels_of(instance, hard, True))
             )
             ratios.append(by_level / once)
             stops.append((with_stops - by_level) / once)
@@ -275,21 +275,27 @@ def level_ends(parents: np.ndarray) -> list[int]:
     return np.searchsorted(depths, np.arange(depths.max() + 1), side="right").tolist()
 
 
-def search_levels(search: LevelSearch, instance: Instance, ends: list[int], stops: bool) -> None:
+def levels_of(instance: Instance, hard: bool, stops: bool) -> list[tuple[Any, ...]]:
+    """Return what `LevelSearch.advance` takes, by level; without stop tests it looks 0 ahead."""
+    predicted = instance.routing if hard else instance.probs
+    ends = level_ends(instance.parents)
+    return [
+        (
+            instance.parents[:end], instance.path_probs[:end], predicted[first:end],
+            np.full(len(ends) - 1 - level if stops else 0, 0.6), np.arange(end) >= first,
+        )
+        for level, (first, end) in enumerate(zip([0, *ends], ends, strict=False))
+    ]  # fmt: skip
+
+
+def search_levels(
+    search: LevelSearch, instance: Instance, levels: Sequence[tuple[Any, ...]]
+) -> None:
     """Search the tree level by level."""
-    parents = instance.parents
-    predicted = instance.routing if isinstance(search.pricer, RoutingPricer) else instance.probs
     search.start(instance.terms)
-    first = 0
-    for level, end in enumerate(ends):
-        left = len(ends) - 1 - level if stops else 0
-        level_of = parents[:end], instance.path_probs[:end], predicted[first:end]
-        if stops or isinstance(search.pricer, ProbPricer):
-            search.advance(*level_of, np.full(left, 0.6), np.arange(end) >= first)
-        else:
-            search.add_level(*level_of)
+    for level in levels:
+        search.advance(*level)
         search.best()
-        first = end
 
 
 def union_row(instances: Sequence[Instance], label: str) -> Row:
@@ -309,8 +315,8 @@ def recorded_rows(trace: TraceReader, name: str, repeats: int, count: int) -> li
         nodes = f"{len(cycles)} cycles of {np.median([len(c.parents) for c in cycles]):.0f} nodes"
         label = f"{name}, {resident:.0%} resident"
         for hard in (True, False):
-            pricer: Any = RoutingPricer() if hard else ProbPricer()
-            times = [seconds_of(partial(search_anew, c, pricer), repeats) for c in cycles]
+            search = LevelSearch(RoutingPricer() if hard else ProbPricer())
+            times = [seconds_of(partial(search_anew, c, search), repeats) for c in cycles]
             what = f"{label}: affine, {'0/1' if hard else 'expected'} coverage, median"
             rows.append(Row(what, median_ms(times), "ms", note=nodes))
         rows += general_rows(cycles, f"{label}: general")

@@ -54,6 +54,7 @@ class Task(NamedTuple):
     node_s: float
     rows: Rows
     base: Any  # float64[C]
+    worths: Any  # float64[C] or float64[0]
     mode: int
 
 
@@ -82,6 +83,7 @@ def search_affine(
     weight_s: Any,
     full_s: Any,  # float64[N], seconds of each row if nobody shares
     totals: Any,  # float64[C]
+    worths: Any,  # float64[C], sum of profit times row of all nodes but the root, or float64[0]
     hint: Any,  # bool[N], a selection to start from, or nothing
     mask: Any,  # bool[N], out
     values: Any,  # float64[4], out: see TOKENS, SECONDS, LAMBDA, BAR; for SIGN the bar is an input
@@ -90,7 +92,7 @@ def search_affine(
     """Find the smallest optimal selection of an affine problem."""
     rows = Rows(indptr, cols, vals, weight_s)
     base = root_load(rows)
-    task = Task(parents, profits, fixed_s, node_s, rows, base, mode)
+    task = Task(parents, profits, fixed_s, node_s, rows, base, worths, mode)
     best = Best(mask, values)
     live = np.ones(parents.size, np.bool_)
     scratch = np.empty(weight_s.size)
@@ -218,7 +220,8 @@ def _prune(
         if best_first:
             _charge_best_first(task, best, full_s, live, load, scratch, seconds)
         else:
-            _charge_by_worth(task, full_s, live, load, scratch, seconds)
+            is_known = counts[0] == 1 and task.worths.size > 0  # all nodes' will do at first
+            _charge_by_worth(task, full_s, live, load, is_known, scratch, seconds)
         while True:
             bound = best_subtree(
                 task.parents, task.profits, seconds, live, best.values[LAMBDA], 0.0, gains, taken
@@ -280,11 +283,18 @@ def _charge_evenly(task: Task, full_s: Any, live: Any, load: Any, unit: Any, sec
 
 @kernel
 def _charge_by_worth(
-    task: Task, full_s: Any, live: Any, load: Any, unit: Any, seconds: Any
+    task: Task, full_s: Any, live: Any, load: Any, is_known: bool, unit: Any, seconds: Any
 ) -> None:
-    """Write what each live node costs when those worth more tokens pay more of the columns."""
+    """Write what each live node costs when those worth more tokens pay more of the columns.
+
+    ``task.worths`` stand for those of the live nodes if `is_known`.
+    """
     weight_s, base = task.rows.weight_s, task.base
-    worth_of(task.rows, live, task.profits, unit)
+    if is_known:
+        for c in range(weight_s.size):
+            unit[c] = task.worths[c]
+    else:
+        worth_of(task.rows, live, task.profits, unit)
     for c in range(weight_s.size):
         is_over = load[c] > 1.0 and unit[c] > 0.0
         unit[c] = weight_s[c] * (1.0 - base[c]) / unit[c] if is_over else UNSHARED

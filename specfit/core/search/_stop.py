@@ -54,6 +54,7 @@ def look_ahead(
             surplus[j] = lower[j] - bar
             return j + 1
     nothing, mask = np.zeros(num_nodes, np.bool_), np.empty(num_nodes, np.bool_)
+    unknown = np.zeros(0)
     values, counts = np.zeros(4), np.zeros(2, np.int64)
     for j in range(ahead):
         surplus[j] = upper[j] - bar
@@ -61,7 +62,8 @@ def look_ahead(
             values[_affine.BAR] = bar
             _affine.search_affine(
                 parents, path_probs + bonus[j], fixed_s[j], node_s, _affine.SIGN, price,
-                indptr, cols, vals, weight_s, full_s, totals, nothing, mask, values, counts,
+                indptr, cols, vals, weight_s, full_s, totals, unknown, nothing, mask, values,
+                counts,
             )  # fmt: skip
             surplus[j] = values[_affine.BAR] - bar
         if surplus[j] > slack:

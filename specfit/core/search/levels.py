@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from specfit.core._line import line
 from specfit.core.cost import CostTerms
+from specfit.core.errors import InvalidInputError
 from specfit.core.search import _affine, _level
 from specfit.core.search.exact import check_takes_time, result_of, search_from
 from specfit.core.search.pricing import ProbPricer, RoutingPricer
@@ -70,6 +71,39 @@ class LevelSearch:
         self._take(parents, path_probs)
         _ = self.problem  # checks the tree
 
+    def search_tree(
+        self,
+        terms: CostTerms,
+        parents: NDArray[np.int32],
+        path_probs: NDArray[np.float64],
+        predicted: Any,
+        *,
+        levels: int,
+        max_nodes: int | None = None,
+    ) -> SearchResult:
+        """Begin a cycle with a whole tree of so many drafted levels, and return its best selection.
+
+        Gives what `exact` gives; under affine costs in one compiled call from arrays to the answer.
+
+        Parameters
+        ----------
+        terms, max_nodes
+            See `start`.
+        parents, path_probs, predicted
+            See `add_level`.
+        levels : int
+            Drafted levels, for ``terms.draft_s``.
+        """
+        if not 0 <= levels < len(terms.draft_s):
+            raise InvalidInputError(
+                f"levels must be from 0 to {len(terms.draft_s) - 1}, the length of draft_s less 1; "
+                f"got {levels}."
+            )
+        self.start(terms, max_nodes=max_nodes)
+        self._levels = levels - 1
+        self.advance(parents, path_probs, predicted, np.zeros(0), np.zeros(len(parents), bool))
+        return self.best()
+
     def advance(
         self,
         parents: NDArray[np.int32],
@@ -80,8 +114,8 @@ class LevelSearch:
     ) -> bool:
         """Take one more level and return whether further ones may pay.
 
-        Gives what `add_level` and then `should_draft` give; under affine costs and predicted
-        probabilities in one compiled call, which halves the time between passes of a model.
+        Gives what `add_level` and then `should_draft` give; under affine costs in one compiled
+        call, which halves the time between passes of a model.
 
         Parameters
         ----------
@@ -96,7 +130,8 @@ class LevelSearch:
         levels_ahead = self._advance(
             np.array(parents, np.int32), np.array(path_probs), predicted, growth, expandable
         )
-        if self.best().num_nodes > self._limit(len(parents)):
+        limit = self._limit(len(parents))
+        if limit < len(parents) and self.best().num_nodes > limit:
             self._best = None
             return self.should_draft(growth, expandable).draft
         return levels_ahead > 0
@@ -136,7 +171,7 @@ class LevelSearch:
 
     def _is_line(self) -> bool:
         """Whether the one compiled call can answer; looks at each table of seconds once."""
-        if self._terms.copies is not None or not isinstance(self.pricer, ProbPricer):
+        if self._terms.copies is not None:
             return False
         if self._terms.tau_s is not self._table:
             self._table = self._terms.tau_s
@@ -156,32 +191,26 @@ class LevelSearch:
         expandable: NDArray[np.bool_],
     ) -> int:
         """Do the compiled call and keep the best selection; return the levels ahead that win."""
-        pricer, is_ratio = self.pricer, self.price == "cycle"
-        assert isinstance(pricer, ProbPricer), "checked by the caller"
-        count, first = len(parents), pricer.num_nodes
+        is_ratio, count = self.price == "cycle", len(parents)
         self._take(parents, path_probs)
         _, fixed_s, node_s = self._line
-        fixed = self._terms.draft_s[self._levels : self._levels + 1 + len(growth)] + fixed_s
-        if len(fixed) != 1 + len(growth) or len(expandable) != count:
+        draft_s = self._terms.draft_s
+        if self._levels + len(growth) >= len(draft_s) or len(expandable) != count:
             check_look_ahead(count, growth, expandable, self._terms, self._levels)
-        flat, room = pricer.flat(predicted, count - first), pricer.room(count)
         mask, numbers, counts = np.empty(count, bool), np.zeros(4), np.zeros(2, np.int64)
-        answer = _level.advance(
-            parents, path_probs, flat, pricer.discount, first, *room, fixed, node_s,
-            _affine.RATIO if is_ratio else _affine.PRICE,
+        task = _level.Task(
+            draft_s, self._levels, fixed_s, node_s, _affine.RATIO if is_ratio else _affine.PRICE,
             0.0 if self.price == "cycle" else float(self.price),
             growth, expandable, self._last, mask, numbers, counts,
         )  # fmt: skip
+        answer = self.pricer.answer(parents, path_probs, predicted, task)
         if answer == _level.BAD_TREE:
             check_tree(parents, path_probs)
         if answer == _level.BAD_GROWTH:
             check_look_ahead(count, growth, expandable, self._terms, self._levels)
-        if answer <= _level.BAD_PROBS:
-            raise pricer.fault(flat, _level.BAD_PROBS - answer)
-        pricer.num_nodes = count
         if is_ratio and not numbers[_affine.SECONDS] > 0.0:
             check_takes_time(self.problem, self.price)
         rounds, cuts = counts.tolist()
         self._best = result_of(mask, numbers, is_ratio, num_rounds=rounds, num_cuts=cuts)
         self._last = mask
-        return int(answer)
+        return answer

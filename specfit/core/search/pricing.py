@@ -8,11 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.errors import InvalidInputError
-from specfit.core.search import _pricing, _routing
+from specfit.core.search import _level, _pricing, _routing
 from specfit.core.search.demand import Demand
+from specfit.core.search.problem import check_tree
 
 _NO_INDPTR = np.zeros(0, np.int64)
 _NO_COLS = np.zeros(0, np.int32)
+_NO_MASK = np.zeros(0, bool)
+_NO_MASK.flags.writeable = False
 _FIRST_CAPACITY = 64
 
 
@@ -110,6 +113,33 @@ class ProbPricer:
             raise self.fault(flat, bad)
         self.num_nodes = count
 
+    def answer(
+        self,
+        parents: NDArray[np.int32],
+        path_probs: NDArray[np.float64],
+        probs: NDArray[np.float32] | None,
+        task: _level.Task,
+    ) -> int:
+        """Price the new nodes, search and look ahead under affine costs, in one compiled call.
+
+        The arrays are those of `extend`; the selection is written to `task`. Not if `is_free`.
+
+        Returns
+        -------
+        int
+            See `_level.answer`; for ``BAD_TREE`` and ``BAD_GROWTH`` nothing has been priced.
+        """
+        count = len(parents)
+        flat, room = self.flat(probs, count - self.num_nodes), self.room(count)
+        answer = _level.advance_probs(
+            parents, path_probs, flat, self.discount, self.num_nodes, *room, *task
+        )
+        if answer <= _level.BAD_VALUE:
+            raise self.fault(flat, _level.BAD_VALUE - answer)
+        if answer >= 0:
+            self.num_nodes = count
+        return int(answer)
+
     def room(self, count: int) -> Room:
         """Return the pricer's memory with room for `count` nodes in all."""
         if count > len(self._values):
@@ -156,43 +186,51 @@ class RoutingPricer:
 
     For oracles, tests and the rule of the paper; a repeated expert counts once. One object serves
     many cycles and keeps its memory.
+
+    Attributes
+    ----------
+    num_nodes : int
+        Nodes of this cycle that are priced.
     """
 
+    is_free = False
+    """Routing is read even if no expert costs anything; compare `ProbPricer.is_free`."""
+
     def __init__(self) -> None:
-        self._is_known = np.ones(1, bool)
-        self._is_left = np.zeros((1, 0), np.uint8)
         self._indptr = np.zeros(1, np.int64)
         self._full_s = np.zeros(0)
         self._cols = np.zeros(1, np.int32)
         self._ones = np.ones(1, np.float32)
-        self._num_columns = self._num_nodes = 0
+        self.num_nodes = 0
         self._allocate(0)
 
     def start(
         self, weight_s: NDArray[np.float64], is_priced: NDArray[np.bool_] | None = None
     ) -> None:
-        """Begin a cycle; see `ProbPricer.start`."""
+        """Begin a cycle; see `ProbPricer.start`. The arrays are read when the first nodes come."""
         self._shape = (weight_s.shape[0], weight_s.shape[1])
-        if self._is_left.shape[1] != weight_s.size:
+        if len(self._columns.totals) != weight_s.size:
             self._allocate(weight_s.size)
-        _routing.begin(
-            np.ravel(weight_s), self._num_columns, self._columns, self._expert_s, self._is_left
-        )
-        if is_priced is not None:
-            self._is_left[0] = is_priced.reshape(-1)
-        self._num_columns = self._num_nodes = 0
+        self._expert_s = _read_only(weight_s, np.float64)
+        self._is_priced = _NO_MASK if is_priced is None else _read_only(is_priced, np.bool_)
+        self.num_nodes = 0
 
     def _allocate(self, num_experts: int) -> None:
-        self._is_left = np.zeros((len(self._is_left), num_experts), np.uint8)
-        self._expert_s = np.empty(num_experts)
+        self._tables = np.zeros(num_experts, np.uint8), np.zeros(num_experts, np.uint8)
         self._columns = _routing.Columns(
             np.full(num_experts, -1, np.int32),
             np.empty(num_experts + 1, np.int64),
             np.empty(num_experts),
             np.zeros(num_experts),
+            np.zeros(num_experts),
             np.full(num_experts, -1, np.int32),
         )
         self._num_columns = 0
+        self._gather()
+
+    def _gather(self) -> None:
+        """Keep in one tuple the arrays that `_routing.price_routing` takes after the weights."""
+        self._arrays = (*self._tables, *self._columns, self._indptr, self._cols, self._full_s)
 
     def extend(
         self,
@@ -209,29 +247,38 @@ class RoutingPricer:
         routing : integer[n, L, K]
             Expert ids of the n new nodes only.
         """
-        first, count = self._num_nodes, len(parents)
-        if routing.ndim != 3 or routing.shape[:2] != (count - first, self._shape[0]):
-            raise InvalidInputError(
-                f"routing of the new nodes must be [{count - first}, {self._shape[0]}, K]; "
-                f"got {list(routing.shape)}."
-            )
-        self._reserve(count, int(self._indptr[first]) + routing.size)
+        count = len(parents)
+        narrow = self._narrow(routing, count - self.num_nodes)
         found = _routing.price_routing(
-            _narrow(routing), np.array(parents, np.int32), first, self._expert_s, self._shape[1],
-            _routing.Paths(self._is_known, self._is_left), self._columns, self._num_columns,
-            _routing.SparseRows(self._indptr, self._cols, self._full_s),
+            narrow, np.array(parents, np.int32), np.array(path_probs, np.float64), self.num_nodes,
+            *self._memory(count, routing.size),
         )  # fmt: skip
-        if found < 0:
-            where = [int(i) for i in np.unravel_index(-1 - found, routing.shape)]
-            raise InvalidInputError(
-                f"routing{where} = {routing[tuple(where)]}, "
-                f"but expert ids are 0 to {self._shape[1] - 1}."
-            )
-        self._num_columns, self._num_nodes = found, count
+        self._keep(found, routing, parents, path_probs)
+
+    def answer(
+        self,
+        parents: NDArray[np.int32],
+        path_probs: NDArray[np.float64],
+        routing: NDArray[np.integer[Any]],
+        task: _level.Task,
+    ) -> int:
+        """See `ProbPricer.answer`."""
+        count = len(parents)
+        narrow = self._narrow(routing, count - self.num_nodes)
+        memory = self._memory(count, routing.size)
+        rest: tuple[Any, ...] = (self._ones, *task)
+        answer, found = _level.advance_routing(
+            parents, path_probs, narrow, self.num_nodes, *memory, *rest
+        )
+        if answer in (_level.BAD_TREE, _level.BAD_GROWTH):
+            return int(answer)
+        self._keep(found, routing, parents, path_probs)
+        return int(answer)
 
     def demand(self) -> Demand:
         """Return the demand of all nodes so far."""
-        n, c = self._num_nodes, self._num_columns
+        n = self.num_nodes
+        c = self._num_columns if n else 0
         entries, columns = max(1, int(self._indptr[n])), self._columns
         return Demand(
             self._shape, columns.expert_of[:c], columns.weight_s[:c], self._ones[:n],
@@ -239,18 +286,66 @@ class RoutingPricer:
             columns.totals[:c],
         )  # fmt: skip
 
-    def _reserve(self, count: int, entries: int) -> None:
-        """Make room for `count` nodes and `entries` entries in all; what is there stays."""
+    def _narrow(self, routing: NDArray[np.integer[Any]], count: int) -> NDArray[np.int16]:
+        """Return the ids of `count` new nodes as the kernels take them.
+
+        An id that int16 cannot hold becomes -1. A wrong shape raises.
+        """
+        if routing.ndim != 3 or routing.shape[:2] != (count, self._shape[0]):
+            raise InvalidInputError(
+                f"routing of the new nodes must be [{count}, {self._shape[0]}, K]; "
+                f"got {list(routing.shape)}."
+            )
+        if routing.dtype != np.int16:
+            routing = np.where(routing == routing.astype(np.int16), routing, -1)
+        elif routing.flags.c_contiguous and routing.flags.writeable:
+            return np.asarray(routing, np.int16)
+        return np.array(routing, np.int16)
+
+    def _memory(self, count: int, entries: int) -> tuple[Any, ...]:
+        """Return what `_routing.price_routing` takes from `num_columns` on, with room for all.
+
+        That is `count` nodes in all and `entries` more entries; what is there stays.
+        """
         if count > len(self._full_s):
             size = max(count, 2 * len(self._full_s), _FIRST_CAPACITY)
-            self._is_known = _grown(self._is_known, size + 1)
-            self._is_left = _grown(self._is_left, size + 1)
             self._full_s = _grown(self._full_s, size)
             self._indptr = _grown(self._indptr, size + 1)
-        if max(count, entries) >= len(self._cols):
-            size = max(count, entries, 2 * len(self._cols)) + 1
+            self._gather()
+        most = max(count, int(self._indptr[self.num_nodes]) + entries)
+        if most >= len(self._cols):
+            size = max(most, 2 * len(self._cols)) + 1
             self._cols = _grown(self._cols, size)
             self._ones = np.ones(size, np.float32)
+            self._gather()
+        return (
+            self._num_columns, self._shape[1], self._expert_s, self._is_priced, *self._arrays
+        )  # fmt: skip
+
+    def _keep(
+        self,
+        found: int,
+        routing: NDArray[np.integer[Any]],
+        parents: NDArray[np.int32],
+        path_probs: NDArray[np.float64],
+    ) -> None:
+        """Take the number of columns that a kernel found, or raise what it says is wrong."""
+        if found < -routing.size:
+            check_tree(parents, path_probs)
+        if found < 0:
+            where = [int(i) for i in np.unravel_index(-1 - found, routing.shape)]
+            raise InvalidInputError(
+                f"routing{where} = {routing[tuple(where)]}, "
+                f"but expert ids are 0 to {self._shape[1] - 1}."
+            )
+        self._num_columns, self.num_nodes = found, len(parents)
+
+
+def _read_only(array: NDArray[Any], dtype: type) -> NDArray[Any]:
+    """Return a flat array that kernels, which are compiled for it, cannot write."""
+    flat: NDArray[Any] = np.asarray(array, dtype).reshape(-1).view()
+    flat.flags.writeable = False
+    return flat
 
 
 def _grown(array: NDArray[Any], length: int) -> NDArray[Any]:
@@ -258,12 +353,3 @@ def _grown(array: NDArray[Any], length: int) -> NDArray[Any]:
     longer = np.zeros((length, *array.shape[1:]), array.dtype)
     longer[: len(array)] = array
     return longer
-
-
-def _narrow(routing: NDArray[np.integer[Any]]) -> NDArray[np.int16]:
-    """Return expert ids as the kernels take them; an id that int16 cannot hold becomes -1."""
-    if routing.dtype != np.int16:
-        routing = np.where(routing == routing.astype(np.int16), routing, -1)
-    elif routing.flags.c_contiguous and routing.flags.writeable:
-        return np.asarray(routing, np.int16)
-    return np.array(routing, np.int16)

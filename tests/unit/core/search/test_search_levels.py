@@ -42,12 +42,48 @@ def test_each_level_answers_as_if_it_were_searched_alone(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
+def test_search_tree_is_exact(seed: int) -> None:
+    case = random_case(seed, 20)
+    problem, terms = case.problem, case.problem.terms
+    if seed % 3:  # most cases under affine costs
+        terms = CostTerms(terms.draft_s, np.append(0.0, 1.0 + 0.1 * np.arange(20)), terms.weight_s)
+    is_hard = case.predicted.dtype == np.int16
+    pricer = RoutingPricer() if is_hard else ProbPricer(case.discount)
+    pricer.start(terms.weight_s)
+    pricer.extend(problem.parents, problem.path_probs, case.predicted)
+    levels = seed % len(terms.draft_s)
+    alone = SearchProblem(problem.parents, problem.path_probs, pricer.demand(), terms, levels)
+    expected = exact(alone, price=case.asked)
+    search = LevelSearch(pricer, price=case.asked)
+    for _ in range(2):
+        found = search.search_tree(
+            terms, problem.parents, problem.path_probs, case.predicted, levels=levels
+        )
+        np.testing.assert_array_equal(found.mask, expected.mask)
+        assert found.objective == pytest.approx(expected.objective, rel=1e-12)
+    with pytest.raises(InvalidInputError, match="levels must be from 0"):
+        search.search_tree(
+            terms, problem.parents, problem.path_probs, case.predicted, levels=len(terms.draft_s)
+        )
+
+
+@pytest.mark.parametrize("parents", [[-1, 1], [-1, -1], [0, 0], [-1, 5]])
+def test_what_is_no_tree_is_refused_before_hard_sets_are_priced(parents: list[int]) -> None:
+    pricer = RoutingPricer()
+    pricer.start(np.ones((1, 2)))
+    with pytest.raises(InvalidTreeError, match=r"parents\["):
+        pricer.extend(
+            np.array(parents, np.int32), np.array([1.0, 0.5]), np.zeros((2, 1, 1), np.int16)
+        )
+
+
+@pytest.mark.parametrize("seed", range(60))
 def test_advance_is_add_level_then_should_draft(seed: int) -> None:
     rng = np.random.default_rng(seed)
     case = random_case(seed, 20)
     problem = case.problem
     terms = problem.terms
-    if seed % 3 and case.predicted.dtype != np.int16:  # most cases under affine costs
+    if seed % 3:  # most cases under affine costs
         terms = CostTerms(
             terms.draft_s, np.maximum(0.0, 1.0 + 0.1 * np.arange(-10, 20)), terms.weight_s
         )

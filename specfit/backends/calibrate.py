@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.backends.device import EmulatedLink
+from specfit.backends.packed import available_bytes
 from specfit.backends.torch_backend import TorchBackend
 from specfit.core.backend import Request
 from specfit.core.decode import walk
@@ -33,6 +34,8 @@ SIZES = (1, 32, 4, 16, 1, 2, 64, 8)
 DRAFT = DraftPlan(depth=4, top_k=8, max_nodes=64)
 NUM_WARM_CYCLES = 2
 NUM_COPY_PASSES = 12
+MEMORY_SHARE = 0.8
+"""Of the memory that is free, how much slots may take while calibrating."""
 
 QWEN3_COPY_S = 0.377e-3
 QWEN3_COPIES_PER_TOKEN = 384
@@ -59,7 +62,8 @@ def calibrate(
 ) -> HardwareProfile:
     """Return the measured profile of this machine with this model; takes a few seconds.
 
-    Compute is measured with every expert resident, as ``fixed + node * nodes + expert * experts``
+    Compute is measured with every expert resident (where experts stay on disk: as many as memory
+    holds, and the wait for the others left out), as ``fixed + node * nodes + expert * experts``
     where experts are the distinct activated ones; it holds all that a cycle does beside drafting,
     selecting and waiting. Copies are those of the backend's link: an emulated one is taken at its
     word, otherwise they are measured. The backend keeps its cache and link; its request is lost.
@@ -134,7 +138,7 @@ def _time_passes(
 ) -> _Samples:
     """Decode the texts with every expert resident, a cycle of each size at a time."""
     samples = _Samples()
-    backend.set_cache("lru:100%")
+    backend.set_cache(_largest_cache(backend))
     backend.set_link(None)
     started, worked = time.perf_counter(), time.thread_time()
     for i, text in enumerate(texts):
@@ -146,6 +150,16 @@ def _time_passes(
                 on_step(i * NUM_ROUNDS + number + 1, len(texts) * NUM_ROUNDS)
     samples.cpu_share = (time.thread_time() - worked) / (time.perf_counter() - started)
     return samples
+
+
+def _largest_cache(backend: TorchBackend) -> str:
+    """Return a cache of all experts, or of what memory holds where they stay on disk."""
+    room = available_bytes()
+    if room is None or not backend.device.reads_files:
+        return "lru:100%"
+    shape = backend.geometry
+    slots = int(MEMORY_SHARE * room) // (shape.num_layers * shape.expert_bytes)
+    return f"lru:{max(shape.experts_per_token, min(slots, shape.num_experts))}"
 
 
 def _start(backend: TorchBackend, text: Sequence[int]) -> int:
@@ -173,8 +187,9 @@ def _cycle(backend: TorchBackend, root: int, size: int, samples: _Samples) -> in
     accepted, emitted = walk(tree, verification)
     backend.commit(tree, accepted, emitted)
     seconds = backend.clock() - started - verification.stall_s
-    experts = float(verification.num_hits.sum())
-    if not verification.num_misses.any():
+    experts = float(verification.num_hits.sum() + verification.num_misses.sum())
+    holds_all = backend.cache.capacity == backend.geometry.num_experts
+    if not (holds_all and verification.num_misses.any()):
         samples.passes.append((float(len(selection)), experts, seconds))
     return emitted[-1]
 

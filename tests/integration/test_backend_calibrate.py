@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from specfit.backends.calibrate import ar_token_s, calibrate, fit_nonnegative, pcie4_link
+from specfit.backends import calibrate as calibration
+from specfit.backends import load
+from specfit.backends.calibrate import (
+    NUM_ROUNDS,
+    SIZES,
+    ar_token_s,
+    calibrate,
+    fit_nonnegative,
+    pcie4_link,
+)
 from specfit.backends.device import EmulatedLink
 from specfit.core.cache import make_cache
 from specfit.core.experts import ModelGeometry
 from specfit.testing.examples import example_geometry, example_profile
-from tests.unit.backends.models import PROMPT, random_backend
+from tests.unit.backends.models import PROMPT, random_backend, random_model
 
 
 def measurements(coefficients: list[float]) -> tuple[np.ndarray, np.ndarray]:
@@ -82,3 +92,23 @@ def test_an_emulated_link_is_taken_at_its_word() -> None:
         assert backend.device.link == link
     assert profile.kind == "emulated"
     assert (profile.copy_latency_s, profile.h2d_bandwidth_bytes_per_s) == (1e-5, 2e9)
+
+
+@pytest.mark.slow
+def test_experts_that_memory_does_not_hold_are_read_while_calibrating(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with load(random_model()[0], device="ssd", packed=tmp_path, cache="lru:5") as backend:
+        shape = backend.geometry
+        per_slot = shape.num_layers * shape.expert_bytes
+        monkeypatch.setattr(calibration, "available_bytes", lambda: int(10.5 * per_slot))
+        assert calibration._largest_cache(backend) == "lru:8"
+        profile = calibrate(backend, prompts=[PROMPT])
+        monkeypatch.setattr(calibration, "available_bytes", lambda: 10**12)
+        assert calibration._largest_cache(backend) == f"lru:{shape.num_experts}"
+        monkeypatch.setattr(calibration, "available_bytes", lambda: 0)
+        assert calibration._largest_cache(backend) == f"lru:{shape.experts_per_token}"
+    num_passes = int(profile.provenance.split(" passes")[0].split()[-1])
+    assert num_passes == NUM_ROUNDS * len(SIZES), "passes that read count too"
+    assert profile.verify_fixed_s + profile.verify_node_s + profile.resident_expert_s > 0
+    assert profile.copy_s > 0

@@ -15,6 +15,8 @@ import numpy as np
 from specfit.core._jit import kernel
 from specfit.core.search._rows import LANES, Rows, charge
 
+LEAST = 1e-6
+"""Least part of a demand that is charged: not 0, so that the whole can be told from it."""
 ONE = np.float32(1.0)
 ZERO = np.float32(0.0)
 
@@ -43,7 +45,7 @@ def price_probs(
     rows = Rows(np.zeros(0, np.int64), np.zeros(0, np.int32), values.reshape(-1), weight_s)
     for i in range(probs.shape[0]):
         node = first + i
-        factors[node] = 1.0 - discount * path_probs[node] if node > 0 else 1.0
+        factors[node] = max(1.0 - discount * path_probs[node], LEAST) if node > 0 else 1.0
         row_probs = probs[i]
         if columns.size:
             for c in range(num_columns):

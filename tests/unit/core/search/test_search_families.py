@@ -205,3 +205,15 @@ def test_one_object_serves_many_cycles() -> None:
             problem = SearchProblem(parents, path_probs, used.demand(), terms, levels=0)
             answers.append(exact(problem).objective)
     assert answers[:3] == answers[3:]
+
+
+def test_a_demand_that_is_forgiven_whole_is_still_known() -> None:
+    """At discount 1 a sure node is charged next to nothing; what it needs is in the prediction."""
+    pricer = ProbPricer(discount=1.0)
+    pricer.start(np.ones((1, 2)))
+    probs = np.eye(2, dtype=np.float32)[:, None]
+    pricer.extend(np.array([-1, 0], np.int32), np.ones(2), probs)
+    demand, everything = pricer.demand(), np.ones(2, bool)
+    assert demand.charged(everything)[0] == pytest.approx([1.0, 0.0], abs=1e-5)
+    assert demand.activation(everything)[0] == pytest.approx([1.0, 1.0], rel=1e-5)
+    assert demand.expected_use(everything, np.ones((1, 2), bool)) == pytest.approx((2.0, 2.0))

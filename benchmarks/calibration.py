@@ -39,7 +39,7 @@ from specfit.core.profile import HardwareProfile
 from specfit.core.tree import DraftPlan
 from specfit.policies import SpecFit
 from specfit.policies.inputs import load_inputs
-from specfit.policies.predictors.expert_table import ExpertTable
+from specfit.policies.predictors.expert_table import TABLE_FILE, ExpertTable
 from specfit.sim.metrics import distinct_4, measure
 from specfit.sim.record_positions import record_positions
 from specfit.sim.replay import replay
@@ -160,7 +160,7 @@ def _report(
     sampling = trace.metadata.sampling
     folder = backend.checkpoint.folder
     predictor, acceptance = load_inputs(folder, backend.geometry, sampling)
-    seen = Verified(ExpertTable.load(folder / "predictor"))
+    seen = Verified(ExpertTable.load(TABLE_FILE, folder / "predictor"))
     print(f"\n== temperature {sampling.temperature}")
     found: dict[str, Any] = {}
     for cache in options.caches:

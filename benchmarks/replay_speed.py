@@ -31,7 +31,7 @@ from specfit.core.profile import HardwareProfile
 from specfit.core.tree import DraftPlan
 from specfit.policies import Eagle3, SpecFit
 from specfit.policies.acceptance.adaptive import Adaptive
-from specfit.policies.predictors.expert_table import ExpertTable
+from specfit.policies.predictors.expert_table import TABLE_FILE, ExpertTable
 from specfit.policies.predictors.token_table import TokenTable
 from specfit.sim.record_positions import record_positions
 from specfit.sim.replay import replay
@@ -87,7 +87,7 @@ def write_trace(
     with TraceWriter.create(folder, metadata) as writer:
         record_positions(backend, requests, plans, writer)
     tables = folder.with_name("predictor")
-    expert_table(model.table).save(tables, {"source": "the toy model's own routing"})
+    expert_table(model.table).save(TABLE_FILE, tables, {"source": "the toy model's own routing"})
     return TokenTable(str(tables))
 
 

@@ -28,10 +28,12 @@ from head_model import load_head
 from observe import Drafts, Text, Watcher, acceptance_sample, routing_sample, text_nodes
 from selfgen import prompt_source, sample
 from specfit.core.experts import ModelGeometry
+from specfit.policies.acceptance.acceptance_curves import CURVES_FILE
 from specfit.policies.fingerprint import fingerprint
 from specfit.policies.fitting.acceptance_curves import AcceptanceSample, fit_acceptance_curves
 from specfit.policies.fitting.expert_table import fit_expert_table
 from specfit.policies.fitting.routing_sample import RoutingSample
+from specfit.policies.predictors.expert_table import TABLE_FILE
 from specfit.sim.metrics import distinct_4
 
 TEMPERATURES = (0.0, 0.7, 1.0)
@@ -186,9 +188,9 @@ def main() -> None:
     }
     out = args.out or args.target
     curves = fit_acceptance_curves(acceptance, fingerprint(args.target, head_dir))
-    curves.save(out / "acceptance", provenance)
+    curves.save(CURVES_FILE, out / "acceptance", provenance)
     table = fit_expert_table(train, tune, geometry_of(target), fingerprint(args.target))
-    table.save(out / "predictor", provenance)
+    table.save(TABLE_FILE, out / "predictor", provenance)
     print(f"{time.monotonic() - started:5.0f} s  written to {out}", file=sys.stderr)
 
 

@@ -13,11 +13,11 @@ from specfit.core.history import RoutingHistory
 from specfit.core.noise import Sampling
 from specfit.core.predictor import AcceptanceModel, CoveragePredictor
 from specfit.core.tree import DraftTree
-from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
+from specfit.policies.acceptance.acceptance_curves import CURVES_FILE
 from specfit.policies.acceptance.adaptive import Adaptive
 from specfit.policies.acceptance.identity import Identity
 from specfit.policies.fingerprint import fingerprint
-from specfit.policies.predictors.expert_table import ExpertTable
+from specfit.policies.predictors.expert_table import TABLE_FILE
 from specfit.policies.predictors.token_table import TokenTable
 from specfit.policies.predictors.uniform import Uniform
 
@@ -63,18 +63,18 @@ def warm_up(
 
 def _load_predictor(model_dir: Path, geometry: ModelGeometry) -> CoveragePredictor:
     folder = model_dir / "predictor"
-    if not ExpertTable.exists_in(folder):
+    if not TABLE_FILE.exists_in(folder):
         _warn(folder, "expert table", "every expert counts as equally likely")
         return Uniform(geometry)
     predictor = TokenTable(str(folder))
     predictor.check_geometry(geometry)
-    _check_weights(folder, predictor.table.fitted_on, fingerprint(model_dir))
+    _check_weights(folder, predictor.fitted_on, fingerprint(model_dir))
     return predictor
 
 
 def _load_acceptance(model_dir: Path, temperature: float) -> AcceptanceModel:
     folder = model_dir / "acceptance"
-    if not AcceptanceCurves.exists_in(folder):
+    if not CURVES_FILE.exists_in(folder):
         _warn(folder, "acceptance curves", "the drafter's own probabilities are used")
         return Identity()
     acceptance = Adaptive(str(folder), temperature)

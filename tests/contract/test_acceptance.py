@@ -17,7 +17,7 @@ from specfit.policies.acceptance import (
     Online,
     Temperature,
 )
-from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
+from specfit.policies.acceptance.acceptance_curves import CURVES_FILE, AcceptanceCurves
 from specfit.policies.acceptance.calibrated import Calibrated, Calibration
 from specfit.testing.acceptance_contract import AcceptanceContract
 from tests.contract.shipped import shipped
@@ -31,14 +31,14 @@ class TestIdentity(AcceptanceContract):
 class TestDepthRank(AcceptanceContract):
     @pytest.fixture(autouse=True)
     def _fitted(self, tmp_path: Path, temperature: float) -> None:
-        random_curves().save(tmp_path, {"of": "random numbers"})
+        random_curves().save(CURVES_FILE, tmp_path, {"of": "random numbers"})
         self.make = lambda: DepthRank(str(tmp_path), temperature)  # type: ignore[method-assign]
 
 
 class TestAdaptive(AcceptanceContract):
     @pytest.fixture(autouse=True)
     def _fitted(self, tmp_path: Path) -> None:
-        random_curves().save(tmp_path, {"of": "random numbers"})
+        random_curves().save(CURVES_FILE, tmp_path, {"of": "random numbers"})
         self.make = lambda: Adaptive(str(tmp_path))  # type: ignore[method-assign]
 
 

@@ -16,8 +16,8 @@ from specfit.policies.predictors import (
     TokenTable,
     Uniform,
 )
-from specfit.policies.predictors.ensemble import EnsembleFit
-from specfit.policies.predictors.expert_table import ExpertTable
+from specfit.policies.predictors.ensemble import ENSEMBLE_FILE, EnsembleFit
+from specfit.policies.predictors.expert_table import TABLE_FILE, ExpertTable
 from specfit.policies.predictors.scored import ScoredPredictor, ScoreFit
 from specfit.sim.oracle import NoisyOracle, Oracle
 from specfit.testing.predictor_contract import CoveragePredictorContract
@@ -31,7 +31,7 @@ class TestUniform(CoveragePredictorContract):
 class TestTokenTable(CoveragePredictorContract):
     @pytest.fixture(autouse=True)
     def _fitted(self, tmp_path: Path) -> None:
-        random_table().save(tmp_path, {"of": "random numbers"})
+        random_table().save(TABLE_FILE, tmp_path, {"of": "random numbers"})
         self.make = lambda: TokenTable(str(tmp_path))  # type: ignore[method-assign]
 
 
@@ -47,11 +47,11 @@ class TestEnsemble(CoveragePredictorContract):
     @pytest.fixture(autouse=True)
     def _fitted(self, tmp_path: Path) -> None:
         members, g = ("token-table", "previous-token"), CoveragePredictorContract.geometry
-        random_table().save(tmp_path / members[0], {"of": "random numbers"})
+        random_table().save(TABLE_FILE, tmp_path / members[0], {"of": "random numbers"})
         save_scores(PreviousToken, tmp_path / members[1])
         weights = np.random.default_rng(1).random((2, g.num_layers))
         fit = EnsembleFit(g, "0" * 64, members, weights, np.zeros(g.num_layers))
-        fit.save(tmp_path, {"of": "random numbers"})
+        fit.save(ENSEMBLE_FILE, tmp_path, {"of": "random numbers"})
         self.make = lambda: Ensemble(str(tmp_path))  # type: ignore[method-assign]
 
 

@@ -6,20 +6,18 @@ Knows the arithmetic and the file; how the numbers are fitted is `specfit.polici
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.errors import CheckpointError, InvalidInputError
+from specfit.core.errors import InvalidInputError
 from specfit.core.tree import DraftTree
 from specfit.policies.acceptance._kernels import NUM_FEATURES, accept_probs
 from specfit.policies.fitted_file import FittedFile, TensorSpec
+from specfit.policies.fitted_numbers import FittedNumbers
 
-_FILE = FittedFile(
+CURVES_FILE = FittedFile(
     kind="acceptance-curves",
     version=1,
     tensors={
@@ -31,7 +29,7 @@ _FILE = FittedFile(
 
 
 @dataclass(frozen=True, eq=False)
-class AcceptanceCurves:
+class AcceptanceCurves(FittedNumbers):
     """Logistic acceptance curves of a draft head, for one or more temperatures of the target.
 
     A node of drafter probability q, depth d and sibling rank r, whose parent's distribution has
@@ -58,8 +56,7 @@ class AcceptanceCurves:
 
     def __post_init__(self) -> None:
         _check_curves(self)
-        for f in fields(self)[1:]:
-            getattr(self, f.name).setflags(write=False)
+        super().__post_init__()
 
     def at(self, temperature: float) -> AcceptanceCurves:
         """Return the curves of one temperature (M = 1).
@@ -103,31 +100,6 @@ class AcceptanceCurves:
         prob = float(self.continuations[0, min(depth, num_depths) - 1, min(top_k, num_ranks) - 1])
         factor = math.exp(shift)
         return prob * factor / (1.0 - prob + prob * factor)
-
-    def save(self, folder: Path, provenance: Mapping[str, Any]) -> None:
-        """Write the curves to `folder`; `provenance` says what they were fitted on and how."""
-        arrays = {f.name: getattr(self, f.name) for f in fields(self)[1:]}
-        _FILE.save(folder, arrays, {"fitted_on": self.fitted_on}, provenance)
-
-    @classmethod
-    def load(cls, folder: Path) -> AcceptanceCurves:
-        """Read curves written by `save`.
-
-        Raises
-        ------
-        CheckpointError
-            A file is missing or damaged, or holds something else than curves.
-        """
-        arrays, constants = _FILE.load(folder)
-        try:
-            return cls(fitted_on=constants["fitted_on"], **arrays)
-        except (KeyError, TypeError, InvalidInputError) as error:
-            raise CheckpointError(f"{folder} holds no usable curves: {error}") from error
-
-    @staticmethod
-    def exists_in(folder: Path) -> bool:
-        """Whether `folder` holds curves, whole or not."""
-        return _FILE.exists_in(folder)
 
 
 def _check_curves(curves: AcceptanceCurves) -> None:

@@ -17,7 +17,7 @@ from specfit.core.policy import Outcome
 from specfit.core.predictor import AcceptanceModel, acceptance_models
 from specfit.core.tree import DraftTree
 from specfit.policies.acceptance._kernels import surprise
-from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
+from specfit.policies.acceptance.acceptance_curves import CURVES_FILE, AcceptanceCurves
 
 LARGEST_SHIFT = 3.0
 """Bound of the shift, in log odds."""
@@ -50,7 +50,7 @@ class Adaptive(AcceptanceModel):
     @cached_property
     def curves(self) -> AcceptanceCurves:
         """The fitted numbers at this temperature."""
-        return AcceptanceCurves.load(Path(self.folder)).at(self.temperature)
+        return AcceptanceCurves.load(CURVES_FILE, Path(self.folder)).at(self.temperature)
 
     def calibrate(self, tree: DraftTree) -> NDArray[np.float64]:
         """Return each node's acceptance probability given its parent, float64[N]."""

@@ -12,11 +12,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.errors import CheckpointError, InvalidInputError
+from specfit.core.errors import InvalidInputError
 from specfit.core.predictor import AcceptanceModel
 from specfit.core.tree import DraftTree
 from specfit.policies.acceptance._siblings import cap_siblings
 from specfit.policies.fitted_file import FittedFile, TensorSpec
+from specfit.policies.fitted_numbers import FittedNumbers
 
 _FLOAT = np.dtype(np.float64)
 _EDGE = 1e-9
@@ -43,7 +44,7 @@ def log_odds(log_probs: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, eq=False)
-class Calibration:
+class Calibration(FittedNumbers):
     """The fitted numbers of a calibration.
 
     Parameters
@@ -55,6 +56,8 @@ class Calibration:
     numbers : mapping of str to float64 array
         What the map from the drafter's probability is made of.
     """
+
+    rest = "numbers"
 
     fitted_on: str
     continuations: NDArray[np.float64]
@@ -71,26 +74,7 @@ class Calibration:
         for name, array in self.numbers.items():
             if array.size == 0 or not np.isfinite(array).all():
                 raise InvalidInputError(f"{name} must be finite and not empty. Fit again.")
-
-    def save(self, file: FittedFile, folder: Path, provenance: Mapping[str, Any]) -> None:
-        """Write the numbers to `folder`; `provenance` says what they were fitted on and how."""
-        arrays = {"continuations": self.continuations, **self.numbers}
-        file.save(folder, arrays, {"fitted_on": self.fitted_on}, provenance)
-
-    @classmethod
-    def load(cls, file: FittedFile, folder: Path) -> Calibration:
-        """Read numbers written by `save`.
-
-        Raises
-        ------
-        CheckpointError
-            A file is missing or damaged, or holds something else.
-        """
-        arrays, constants = file.load(folder)
-        try:
-            return cls(str(constants["fitted_on"]), arrays.pop("continuations"), arrays)
-        except (KeyError, TypeError, InvalidInputError) as error:
-            raise CheckpointError(f"{folder} holds no usable {file.kind}: {error}") from error
+        super().__post_init__()
 
 
 class Calibrated(AcceptanceModel):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from specfit.core.predictor import AcceptanceModel, acceptance_models
 from specfit.core.tree import DraftTree
-from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
+from specfit.policies.acceptance.acceptance_curves import CURVES_FILE, AcceptanceCurves
 
 
 @acceptance_models.register("depth-rank")
@@ -33,7 +33,7 @@ class DepthRank(AcceptanceModel):
     @cached_property
     def curves(self) -> AcceptanceCurves:
         """The fitted numbers at this temperature."""
-        return AcceptanceCurves.load(Path(self.folder)).at(self.temperature)
+        return AcceptanceCurves.load(CURVES_FILE, Path(self.folder)).at(self.temperature)
 
     def calibrate(self, tree: DraftTree) -> NDArray[np.float64]:
         """Return each node's acceptance probability given its parent, float64[N]."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from specfit.core.errors import InvalidInputError, did_you_mean
 from specfit.core.predictor import AcceptanceModel, acceptance_models
+from specfit.policies.acceptance.acceptance_curves import CURVES_FILE
 from specfit.policies.acceptance.calibrated import Calibrated, Calibration, log_odds
 from specfit.policies.acceptance.isotonic import Isotonic
 from specfit.policies.acceptance.logistic import NUM_FEATURES, Logistic, features
@@ -163,7 +164,7 @@ class AcceptanceFit:
             )
         if method == "depth-rank":
             curves = fit_acceptance_curves({self.temperature: self.sample}, self.fitted_on)
-            curves.save(folder, self.provenance)
+            curves.save(CURVES_FILE, folder, self.provenance)
             params = {"folder": str(folder), "temperature": self.temperature}
             return acceptance_models.build(method, params)
         cls, fit = _CALIBRATED[method]

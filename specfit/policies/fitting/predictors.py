@@ -20,6 +20,8 @@ from specfit.policies.fitting.scored import (
     fit_routing_probe,
 )
 from specfit.policies.predictors.decayed_frequency import DecayedFrequency
+from specfit.policies.predictors.ensemble import ENSEMBLE_FILE
+from specfit.policies.predictors.expert_table import TABLE_FILE
 from specfit.policies.predictors.previous_token import PreviousToken
 from specfit.policies.predictors.routing_probe import RoutingProbe
 from specfit.policies.predictors.scored import ScoredPredictor, ScoreFit
@@ -91,7 +93,7 @@ class PredictorFit:
                 routing_sample(held_out, self.max_nodes),
             )
             table = fit_expert_table(*samples, self.geometry, self.fitted_on)
-            table.save(folder, self.provenance)
+            table.save(TABLE_FILE, folder, self.provenance)
             return
         cls, fit = _SCORED[kind]
         scored = fit(train, held_out, self.geometry, self.fitted_on)
@@ -108,7 +110,7 @@ class PredictorFit:
             self.max_nodes // 4,
         )
         self._members(self.texts, folder)
-        fit.save(folder, self.provenance)
+        fit.save(ENSEMBLE_FILE, folder, self.provenance)
 
     def _members(self, texts: Sequence[ObservedText], folder: Path) -> dict[str, CoveragePredictor]:
         members: dict[str, CoveragePredictor] = {}

@@ -7,7 +7,7 @@ need not sum to 1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.errors import CheckpointError, InvalidInputError
-from specfit.core.experts import ModelGeometry
+from specfit.core.errors import InvalidInputError
 from specfit.core.history import RoutingHistory
 from specfit.core.predictor import CoveragePredictor, predictors
 from specfit.core.tree import DraftTree
 from specfit.policies.fitted_file import FittedFile, TensorSpec
-from specfit.policies.predictors.geometry import check_same_shape
+from specfit.policies.fitted_numbers import PredictorNumbers
+from specfit.policies.predictors.fitted import FittedPredictor
 from specfit.policies.predictors.scored import probs_of
 
-FILE = FittedFile(
+ENSEMBLE_FILE = FittedFile(
     "ensemble",
     1,
     {
@@ -36,7 +36,7 @@ _FLOOR = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class EnsembleFit:
+class EnsembleFit(PredictorNumbers):
     """The fitted numbers of an ensemble.
 
     Parameters
@@ -53,8 +53,6 @@ class EnsembleFit:
         Added to the sum.
     """
 
-    geometry: ModelGeometry
-    fitted_on: str
     members: tuple[str, ...]
     weights: NDArray[np.float64]
     intercepts: NDArray[np.float64]
@@ -68,37 +66,18 @@ class EnsembleFit:
             )
         if not (np.isfinite(self.weights).all() and np.isfinite(self.intercepts).all()):
             raise InvalidInputError("an ensemble's weights must be finite. Fit again.")
-
-    def save(self, folder: Path, provenance: Mapping[str, Any]) -> None:
-        """Write the weights to `folder`; the members' own files lie in its subfolders."""
-        arrays = {"weights": self.weights, "intercepts": self.intercepts}
-        constants = {
-            "geometry": asdict(self.geometry),
-            "fitted_on": self.fitted_on,
-            "members": list(self.members),
-        }
-        FILE.save(folder, arrays, constants, provenance)
+        super().__post_init__()
 
     @classmethod
-    def load(cls, folder: Path) -> EnsembleFit:
-        """Read weights written by `save`.
-
-        Raises
-        ------
-        CheckpointError
-            A file is missing or damaged, or holds something else.
-        """
-        arrays, constants = FILE.load(folder)
-        try:
-            geometry, members = ModelGeometry(**constants["geometry"]), tuple(constants["members"])
-            return cls(geometry, str(constants["fitted_on"]), members, **arrays)
-        except (KeyError, TypeError, InvalidInputError) as error:
-            raise CheckpointError(f"{folder} holds no usable ensemble: {error}") from error
+    def read_constants(cls, constants: Mapping[str, Any]) -> dict[str, Any]:
+        """See `FittedNumbers.read_constants`."""
+        read = super().read_constants(constants)
+        return {**read, "members": tuple(read["members"])}
 
 
 @predictors.register("ensemble")
 @dataclass(frozen=True)
-class Ensemble(CoveragePredictor):
+class Ensemble(FittedPredictor):
     """Predict by a weighted sum of the members' log odds.
 
     Parameters
@@ -108,11 +87,12 @@ class Ensemble(CoveragePredictor):
     """
 
     folder: str
+    file = ENSEMBLE_FILE
 
     @cached_property
     def fit(self) -> EnsembleFit:
         """The fitted weights; read when first needed."""
-        return EnsembleFit.load(Path(self.folder))
+        return EnsembleFit.load(ENSEMBLE_FILE, Path(self.folder))
 
     @cached_property
     def members(self) -> tuple[CoveragePredictor, ...]:
@@ -125,25 +105,11 @@ class Ensemble(CoveragePredictor):
             member.check_geometry(self.fit.geometry)
         return tuple(made)
 
-    @property
-    def geometry(self) -> ModelGeometry:
-        """Shape of the target that it was fitted on."""
-        return self.fit.geometry
-
-    @property
-    def fitted_on(self) -> str:
-        """Fingerprint of the target that it was fitted on."""
-        return self.fit.fitted_on
-
     def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
         """Return each expert's probability for nodes `first` to N, float32[N - first, L, E]."""
         probs = [member.predict(tree, history, first) for member in self.members]
         logits = pooled_logits(probs, self.fit.weights) + self.fit.intercepts[:, None]
         return probs_of(logits, self.geometry.experts_per_token)
-
-    def check_geometry(self, geometry: ModelGeometry) -> None:
-        """Raise `CheckpointError` if it was fitted on a model of another shape."""
-        check_same_shape(self.geometry, geometry, f"the ensemble in {self.folder}")
 
 
 def pooled_logits(

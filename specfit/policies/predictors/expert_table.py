@@ -5,23 +5,20 @@ Knows the arithmetic and the file; how the numbers are fitted is `specfit.polici
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.errors import CheckpointError, InvalidInputError
-from specfit.core.experts import ModelGeometry
+from specfit.core.errors import InvalidInputError
 from specfit.policies.fitted_file import FittedFile, TensorSpec
+from specfit.policies.fitted_numbers import PredictorNumbers
 from specfit.policies.predictors._kernels import table_probs
 
 NO_PARENT = -1
 """Parent token of a node whose parent is not in the draft tree: the root."""
 
-_FILE = FittedFile(
+TABLE_FILE = FittedFile(
     kind="expert-table",
     version=1,
     tensors={
@@ -38,7 +35,7 @@ _FILE = FittedFile(
 
 
 @dataclass(frozen=True, eq=False)
-class ExpertTable:
+class ExpertTable(PredictorNumbers):
     """Expert odds of each token, and what its parent's token and an expert's age do to them.
 
     The odds of expert e in layer l for a node of token t at depth d, whose parent's token is u, are
@@ -69,8 +66,6 @@ class ExpertTable:
         Odds multiplier of each bucket; row s is for nodes at depth s, the last for all deeper ones.
     """
 
-    geometry: ModelGeometry
-    fitted_on: str
     codes: NDArray[np.uint8]
     odds_of_code: NDArray[np.float32]
     row_of_token: NDArray[np.int32]
@@ -82,8 +77,7 @@ class ExpertTable:
 
     def __post_init__(self) -> None:
         _check_table(self)
-        for f in fields(self)[2:]:
-            getattr(self, f.name).setflags(write=False)
+        super().__post_init__()
 
     def probs(
         self,
@@ -127,33 +121,6 @@ class ExpertTable:
             probs,
         )
         return probs
-
-    def save(self, folder: Path, provenance: Mapping[str, Any]) -> None:
-        """Write the table to `folder`; `provenance` says what it was fitted on and how."""
-        arrays = {f.name: getattr(self, f.name) for f in fields(self)[2:]}
-        constants = {"geometry": asdict(self.geometry), "fitted_on": self.fitted_on}
-        _FILE.save(folder, arrays, constants, provenance)
-
-    @classmethod
-    def load(cls, folder: Path) -> ExpertTable:
-        """Read a table written by `save`.
-
-        Raises
-        ------
-        CheckpointError
-            A file is missing or damaged, or holds something else than a table.
-        """
-        arrays, constants = _FILE.load(folder)
-        try:
-            geometry = ModelGeometry(**constants["geometry"])
-            return cls(geometry, constants["fitted_on"], **arrays)
-        except (KeyError, TypeError, InvalidInputError) as error:
-            raise CheckpointError(f"{folder} holds no usable expert table: {error}") from error
-
-    @staticmethod
-    def exists_in(folder: Path) -> bool:
-        """Whether `folder` holds a table, whole or not."""
-        return _FILE.exists_in(folder)
 
 
 def _check_table(table: ExpertTable) -> None:

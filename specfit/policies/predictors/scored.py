@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.errors import CheckpointError, InvalidInputError
-from specfit.core.experts import ModelGeometry
+from specfit.core.errors import InvalidInputError
 from specfit.core.history import RoutingHistory
-from specfit.core.predictor import CoveragePredictor
 from specfit.core.tree import DraftTree
 from specfit.policies.fitted_file import FittedFile, TensorSpec
+from specfit.policies.fitted_numbers import PredictorNumbers
 from specfit.policies.predictors._normalise import normalise
-from specfit.policies.predictors.geometry import check_same_shape
+from specfit.policies.predictors.fitted import FittedPredictor
 
 _FLOAT = np.dtype(np.float64)
 
@@ -42,7 +40,7 @@ def probs_of(logits: NDArray[np.float64], experts_per_token: int) -> NDArray[np.
 
 
 @dataclass(frozen=True, eq=False)
-class ScoreFit:
+class ScoreFit(PredictorNumbers):
     """The fitted numbers of a scored predictor.
 
     Parameters
@@ -57,8 +55,8 @@ class ScoreFit:
         What else the scores are made of.
     """
 
-    geometry: ModelGeometry
-    fitted_on: str
+    rest = "extra"
+
     slopes: NDArray[np.float64]
     intercepts: NDArray[np.float64]
     extra: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
@@ -74,55 +72,16 @@ class ScoreFit:
                 f"slopes and intercepts must be [S, L] with L = {self.geometry.num_layers}; got "
                 f"{list(self.slopes.shape)} and {list(self.intercepts.shape)}. Fit again."
             )
-
-    def save(self, file: FittedFile, folder: Path, provenance: Mapping[str, Any]) -> None:
-        """Write the numbers to `folder`; `provenance` says what they were fitted on and how."""
-        arrays = {"slopes": self.slopes, "intercepts": self.intercepts, **self.extra}
-        constants = {"geometry": asdict(self.geometry), "fitted_on": self.fitted_on}
-        file.save(folder, arrays, constants, provenance)
-
-    @classmethod
-    def load(cls, file: FittedFile, folder: Path) -> ScoreFit:
-        """Read numbers written by `save`.
-
-        Raises
-        ------
-        CheckpointError
-            A file is missing or damaged, or holds something else.
-        """
-        arrays, constants = file.load(folder)
-        try:
-            return cls(
-                ModelGeometry(**constants["geometry"]),
-                str(constants["fitted_on"]),
-                arrays.pop("slopes"),
-                arrays.pop("intercepts"),
-                arrays,
-            )
-        except (KeyError, TypeError, InvalidInputError) as error:
-            raise CheckpointError(f"{folder} holds no usable {file.kind}: {error}") from error
+        super().__post_init__()
 
 
-class ScoredPredictor(CoveragePredictor):
+class ScoredPredictor(FittedPredictor):
     """A predictor whose scores depend on the history alone; see the head of this module."""
-
-    folder: str
-    file: ClassVar[FittedFile]
 
     @cached_property
     def fit(self) -> ScoreFit:
         """The fitted numbers; read when first needed."""
         return ScoreFit.load(self.file, Path(self.folder))
-
-    @property
-    def geometry(self) -> ModelGeometry:
-        """Shape of the target that it was fitted on."""
-        return self.fit.geometry
-
-    @property
-    def fitted_on(self) -> str:
-        """Fingerprint of the target that it was fitted on."""
-        return self.fit.fitted_on
 
     @abstractmethod
     def scores(self, history: RoutingHistory) -> NDArray[np.float64]:
@@ -143,7 +102,3 @@ class ScoredPredictor(CoveragePredictor):
         of_slot = scores[used] if len(scores) > 1 else scores
         logits = fit.slopes[used][:, :, None] * of_slot + fit.intercepts[used][:, :, None]
         return probs_of(logits, g.experts_per_token)[place]
-
-    def check_geometry(self, geometry: ModelGeometry) -> None:
-        """Raise `CheckpointError` if it was fitted on a model of another shape."""
-        check_same_shape(self.geometry, geometry, f"the {self.file.kind} in {self.folder}")

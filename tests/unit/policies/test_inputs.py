@@ -8,11 +8,11 @@ from specfit.core.errors import CheckpointError
 from specfit.core.experts import ModelGeometry
 from specfit.core.noise import Sampling
 from specfit.policies.acceptance import Adaptive, Identity
-from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
+from specfit.policies.acceptance.acceptance_curves import CURVES_FILE, AcceptanceCurves
 from specfit.policies.fingerprint import fingerprint
 from specfit.policies.inputs import UnfittedInputsWarning, load_inputs, warm_up
 from specfit.policies.predictors import TokenTable, Uniform
-from specfit.policies.predictors.expert_table import ExpertTable
+from specfit.policies.predictors.expert_table import TABLE_FILE, ExpertTable
 
 GEOMETRY = ModelGeometry(2, 4, 2, 100, 3)
 
@@ -39,14 +39,14 @@ def ship_inputs(model_dir: Path) -> None:
         age_edges=np.array([0], np.int64),
         age_odds=np.ones((1, 2, 2), np.float32),
     )
-    table.save(model_dir / "predictor", {})
+    table.save(TABLE_FILE, model_dir / "predictor", {})
     curves = AcceptanceCurves(
         fitted_on=fingerprint(model_dir, model_dir / "eagle3"),
         temperatures=np.zeros(1),
         weights=np.zeros((1, 1, 1, 4)),
         continuations=np.full((1, 1, 1), 0.5),
     )
-    curves.save(model_dir / "acceptance", {})
+    curves.save(CURVES_FILE, model_dir / "acceptance", {})
 
 
 def test_a_model_without_inputs_gets_the_fallbacks_and_warnings(model_dir: Path) -> None:

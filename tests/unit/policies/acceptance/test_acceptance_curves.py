@@ -7,7 +7,7 @@ from specfit.core.errors import InvalidInputError
 from specfit.core.tree import DraftTree
 from specfit.policies.acceptance import DepthRank, Identity
 from specfit.policies.acceptance._kernels import accept_probs
-from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
+from specfit.policies.acceptance.acceptance_curves import CURVES_FILE, AcceptanceCurves
 
 
 def make_curves(weights: np.ndarray | None = None) -> AcceptanceCurves:
@@ -88,8 +88,8 @@ def test_continuations_beyond_the_fitted_ones_are_the_last_ones() -> None:
 
 def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
     curves = make_curves()
-    curves.save(tmp_path, {"cycles": 3})
-    loaded = AcceptanceCurves.load(tmp_path)
+    curves.save(CURVES_FILE, tmp_path, {"cycles": 3})
+    loaded = AcceptanceCurves.load(CURVES_FILE, tmp_path)
     assert loaded.fitted_on == curves.fitted_on
     for name in ("temperatures", "weights", "continuations"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(curves, name))

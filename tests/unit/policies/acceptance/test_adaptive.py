@@ -10,7 +10,7 @@ from specfit.core.selection import Selection
 from specfit.core.tree import DraftTree
 from specfit.policies import Eagle3
 from specfit.policies.acceptance import Adaptive, DepthRank
-from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
+from specfit.policies.acceptance.acceptance_curves import CURVES_FILE, AcceptanceCurves
 from specfit.policies.predictors import Uniform
 from specfit.testing.toy import toy_backend
 
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> str:
     weights = np.zeros((1, 1, 1, 4))
     weights[..., 1], weights[..., 2] = 1.0, -1.0
     continuations = np.array([[[0.5, 0.75]]])
-    AcceptanceCurves("0" * 64, np.zeros(1), weights, continuations).save(tmp_path, {})
+    AcceptanceCurves("0" * 64, np.zeros(1), weights, continuations).save(CURVES_FILE, tmp_path, {})
     return str(tmp_path)
 
 

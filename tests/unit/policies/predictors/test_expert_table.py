@@ -10,7 +10,7 @@ from specfit.core.history import NEVER, RoutingHistory
 from specfit.core.tree import DraftTree
 from specfit.policies.predictors import TokenTable, Uniform
 from specfit.policies.predictors._kernels import scale_to_total
-from specfit.policies.predictors.expert_table import NO_PARENT, ExpertTable
+from specfit.policies.predictors.expert_table import NO_PARENT, TABLE_FILE, ExpertTable
 
 GEOMETRY = ModelGeometry(
     num_layers=2, num_experts=4, experts_per_token=2, expert_bytes=100, vocab_size=3
@@ -130,8 +130,8 @@ def test_kernel_and_its_python_twin_agree() -> None:
 
 def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
     table = make_table()
-    table.save(tmp_path, {"tokens": 12})
-    loaded = ExpertTable.load(tmp_path)
+    table.save(TABLE_FILE, tmp_path, {"tokens": 12})
+    loaded = ExpertTable.load(TABLE_FILE, tmp_path)
     assert loaded.geometry == table.geometry
     assert loaded.fitted_on == table.fitted_on
     for name in ("codes", "odds_of_code", "row_of_token", "age_edges", "age_odds"):
@@ -140,7 +140,7 @@ def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
 
 
 def test_token_table_predicts_the_new_nodes_only(tmp_path: Path) -> None:
-    make_table().save(tmp_path, {})
+    make_table().save(TABLE_FILE, tmp_path, {})
     predictor = TokenTable(str(tmp_path))
     tree = DraftTree.from_arrays(
         np.array([-1, 0, 0], np.int32), np.array([1, 0.5, 0.25]), np.array([0, 1, 2])
@@ -153,7 +153,7 @@ def test_token_table_predicts_the_new_nodes_only(tmp_path: Path) -> None:
 
 
 def test_a_table_of_another_geometry_is_refused(tmp_path: Path) -> None:
-    make_table().save(tmp_path, {})
+    make_table().save(TABLE_FILE, tmp_path, {})
     other = ModelGeometry(2, 8, 2, 100, 3)
     with pytest.raises(CheckpointError, match="num_experts 4 where the target has 8"):
         TokenTable(str(tmp_path)).check_geometry(other)

@@ -10,43 +10,29 @@ import typer
 
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, print_table
+from specfit.cli.live_options import ModelOptions, with_options
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="TOML file to write.")]
 
 
+@with_options
 def calibrate(
+    *,
     out: Out = Path("profile.toml"),
-    model: options.Model = "tiny",
-    head: options.Head = None,
-    link: options.Link = None,
-    threads: options.Threads = None,
-    device: options.Device = "cpu",
-    dtype: options.Dtype = "float32",
-    drafter: options.DrafterSpec = None,
-    packed: options.Packed = None,
+    model_options: ModelOptions,
     as_json: options.Json = False,
 ) -> None:
     """Measure this machine with a model, so that predicted seconds are its own.
 
     Example: specfit calibrate --out profile.toml --link pcie4
     """
-    from specfit.backends import load
-    from specfit.cli.inputs import model_folder
-    from specfit.cli.live import connect, measured_profile
+    from specfit.cli.live import connect, load_backend, measured_profile
     from specfit.cli.outputs import new_file
     from specfit.cli.specs import link_from
 
-    wanted = None if link is None else link_from(link)
-    with load(
-        model_folder(model),
-        head=head,
-        drafter=drafter,
-        device=device,
-        dtype=dtype,
-        threads=threads,
-        packed=packed,
-    ) as backend:
-        profile = connect(backend, measured_profile(backend), wanted)
+    link = None if model_options.link is None else link_from(model_options.link)
+    with load_backend(model_options) as backend:
+        profile = connect(backend, measured_profile(backend), link)
     with new_file(out) as partial:
         profile.write(partial)
     if as_json:

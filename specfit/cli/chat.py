@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note
+from specfit.cli.live_options import LiveOptions, with_options
 
 if TYPE_CHECKING:
     from specfit.cli.live import Live
@@ -15,25 +16,13 @@ if TYPE_CHECKING:
     from specfit.core.policy import Policy
 
 
+@with_options
 def chat(
-    model: options.Model = "tiny",
-    head: options.Head = None,
-    drafter: options.DrafterSpec = None,
+    *,
     policy: options.OnePolicy = "specfit",
     settings: options.Settings = [],  # noqa: B006 - typer copies
-    cache: options.OneCache = "lru:25%",
-    cost: options.Cost = "profile",
-    profile: options.Profile = None,
-    link: options.Link = None,
-    threads: options.Threads = None,
-    device: options.Device = "cpu",
-    dtype: options.Dtype = "float32",
-    packed: options.Packed = None,
     max_new_tokens: options.MaxNewTokens = 256,
-    temperature: options.Temperature = 0.0,
-    top_k: options.TopK = 0,
-    top_p: options.TopP = 1.0,
-    seed: options.Seed = 0,
+    live_options: LiveOptions,
     as_json: options.Json = False,
 ) -> None:
     """Answer lines from the terminal until it ends (Ctrl-D); Ctrl-C ends an answer.
@@ -43,16 +32,11 @@ def chat(
 
     Example: specfit chat --cache lru:25%
     """
-    from specfit.cli.live import LiveOptions, open_live
+    from specfit.cli.live import open_live
     from specfit.cli.specs import policy_from
-    from specfit.core.noise import Sampling
 
-    sampling = Sampling(temperature, top_k, top_p, seed)
     chosen = policy_from(policy, settings)
-    wanted = LiveOptions(
-        model, head, cache, link, profile, cost, sampling, threads, device, dtype, drafter, packed
-    )
-    with open_live(wanted) as live:
+    with open_live(live_options) as live:
         conversation = Conversation(live)
         for line in lines():
             request = conversation.ask(line, max_new_tokens)

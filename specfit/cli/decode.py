@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, progress
+from specfit.cli.live_options import LiveOptions, with_options
 
 if TYPE_CHECKING:
     from specfit.cli.live import Live
@@ -17,45 +18,28 @@ if TYPE_CHECKING:
     from specfit.core.policy import Policy
 
 
+@with_options
 def decode(
-    model: options.Model = "tiny",
-    head: options.Head = None,
+    *,
     policy: options.OnePolicy = "specfit",
     settings: options.Settings = [],  # noqa: B006 - typer copies
-    cache: options.OneCache = "lru:25%",
-    cost: options.Cost = "profile",
-    profile: options.Profile = None,
-    link: options.Link = None,
-    threads: options.Threads = None,
-    device: options.Device = "cpu",
-    dtype: options.Dtype = "float32",
-    drafter: options.DrafterSpec = None,
-    packed: options.Packed = None,
     prompt: options.Text = None,
     prompts: options.PromptFile = None,
     max_new_tokens: options.MaxNewTokens = 128,
-    temperature: options.Temperature = 0.0,
-    top_k: options.TopK = 0,
-    top_p: options.TopP = 1.0,
-    seed: options.Seed = 0,
+    live_options: LiveOptions,
     as_json: options.Json = False,
 ) -> None:
     """Continue a text with the target's own tokens, whatever the policy: stdout is the text alone.
 
     Example: specfit decode --cache lru:25% --prompt "Question: What is 3 + 4? Answer:"
     """
-    from specfit.cli.live import LiveOptions, open_live
+    from specfit.cli.live import open_live
     from specfit.cli.prompts import prompts_from
     from specfit.cli.specs import policy_from
-    from specfit.core.noise import Sampling
 
     texts = prompts_from(prompt, prompts)
-    sampling = Sampling(temperature, top_k, top_p, seed)
     chosen = policy_from(policy, settings)
-    wanted = LiveOptions(
-        model, head, cache, link, profile, cost, sampling, threads, device, dtype, drafter, packed
-    )
-    with open_live(wanted) as live:
+    with open_live(live_options) as live:
         requests = [live.request(text.text, max_new_tokens) for text in texts]
         for text, request in zip(texts, requests, strict=True):
             result = _decode_one(live, chosen, text.id, request, is_shown=not as_json)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specfit.cli.inputs import BUNDLED
-from specfit.cli.live import Live, LiveOptions, open_live
+from specfit.cli.live import Live, open_live
+from specfit.cli.live_options import LiveOptions
 from specfit.cli.prompts import Prompt, read_prompts
 from specfit.cli.replay import Replayer
 from specfit.cli.specs import plan_from, policy_from
 from specfit.core.decode import DecodeResult, Observer
-from specfit.core.noise import Sampling
 from specfit.report.comparison import Comparison, Contender
 from specfit.report.runs import Run
 from specfit.sim.trace import TraceReader
@@ -117,9 +117,7 @@ def run_demo(options: DemoOptions, folder: Path, bars: Progress) -> DemoRun:
     """Do all of the demo; traces and the measured profile go to `folder`."""
     prompts = read_prompts(options.prompts or BUNDLED / "prompts" / "demo.jsonl")
     entries = entries_of(options.cache)
-    wanted = LiveOptions(
-        options.model, None, options.cache, "pcie4", None, "profile", Sampling(), THREADS
-    )
+    wanted = LiveOptions(model=options.model, cache=options.cache, link="pcie4", threads=THREADS)
     recorded, runs = folder / "trace", folder / "trace-run"
     with open_live(wanted, bars) as live:
         live.profile.write(folder / "profile.toml")

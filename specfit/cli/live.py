@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specfit.cli.console import progress
 from specfit.cli.inputs import Inputs, inputs_of_model, model_folder
+from specfit.cli.live_options import LiveOptions, ModelOptions
 from specfit.cli.specs import LinkSpec, cost_from, link_from, profile_from
 from specfit.core.backend import Request
 from specfit.core.decode import DecodeLoop, Observer
 from specfit.core.errors import InvalidInputError
-from specfit.core.noise import Sampling
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -23,48 +22,6 @@ if TYPE_CHECKING:
     from specfit.core.cost import CostModel
     from specfit.core.policy import Policy
     from specfit.core.profile import HardwareProfile
-
-
-@dataclass(frozen=True)
-class LiveOptions:
-    """What the command line says about live decoding.
-
-    Parameters
-    ----------
-    model : str
-        Bundled model or checkpoint folder.
-    head : Path, optional
-        Folder of the draft head; by default that of the model.
-    cache, cost : str
-        Specs.
-    link : str, optional
-        Spec; by default the profile's emulated link, and none without a profile.
-    profile : str, optional
-        Name or file of a hardware profile; without one the machine is measured.
-    sampling : Sampling
-        How the target's tokens are drawn.
-    threads : int, optional
-        Threads of torch; by default its own choice.
-    device, dtype : str
-        Where to compute and the weights' type.
-    drafter : str, optional
-        What drafts instead of a head.
-    packed : Path, optional
-        Folder of packed experts.
-    """
-
-    model: str
-    head: Path | None
-    cache: str
-    link: str | None
-    profile: str | None
-    cost: str
-    sampling: Sampling
-    threads: int | None = None
-    device: str = "cpu"
-    dtype: str = "float32"
-    drafter: str | None = None
-    packed: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +92,7 @@ class Live:
             "predictor": self.inputs.predictor.to_spec(),
             "acceptance": self.inputs.acceptance.to_spec(),
             "profile": self.profile.name,
-            "seed": self.options.sampling.noise_key,
+            "seed": self.options.seed,
         }
 
 
@@ -153,32 +110,52 @@ def open_live(options: LiveOptions, bars: Progress | None = None) -> Iterator[Li
     CheckpointError, CapacityError, UnknownPluginError, InvalidInputError
         The model, the cache, the profile or a spec cannot be used.
     """
-    from specfit.backends import load
     from specfit.core.search import warm_up as warm_up_search
     from specfit.policies.inputs import warm_up as warm_up_inputs
 
-    folder = model_folder(options.model)
+    sampling = options.sampling
     link = None if options.link is None else link_from(options.link)
     given = None if options.profile is None else profile_from(options.profile)
+    with load_backend(options, cache=options.cache, bars=bars) as backend:
+        inputs = inputs_of_model(model_folder(options.model), backend.geometry, sampling)
+        profile = connect(backend, given or measured_profile(backend, bars), link)
+        cost = cost_from(options.cost, profile)
+        warm_up_search()
+        warm_up_inputs(inputs.predictor, inputs.acceptance, backend.geometry)
+        yield Live(options, backend, profile, inputs, cost)
+
+
+def load_backend(
+    options: ModelOptions, *, cache: str = "lru:25%", bars: Progress | None = None
+) -> TorchBackend:
+    """Return the backend that the options describe, without their link.
+
+    Parameters
+    ----------
+    cache : str
+        Spec of its expert cache.
+    bars : Progress, optional
+        The progress display in use, if there is one.
+
+    Raises
+    ------
+    CheckpointError, CapacityError, UnknownPluginError, InvalidInputError
+        The model, its head, the drafter, the device or the cache cannot be used.
+    """
+    from specfit.backends import load
+
     with progress() if bars is None and options.packed else nullcontext(bars) as shown:
-        backend = load(
-            folder,
+        return load(
+            model_folder(options.model),
             head=options.head,
             drafter=options.drafter,
-            cache=options.cache,
+            cache=cache,
             device=options.device,
             dtype=options.dtype,
             threads=options.threads,
             packed=options.packed,
             on_layer=None if shown is None else _layer_bar(shown),
         )
-    with backend:
-        inputs = inputs_of_model(folder, backend.geometry, options.sampling)
-        profile = connect(backend, given or measured_profile(backend, bars), link)
-        cost = cost_from(options.cost, profile)
-        warm_up_search()
-        warm_up_inputs(inputs.predictor, inputs.acceptance, backend.geometry)
-        yield Live(options, backend, profile, inputs, cost)
 
 
 def _layer_bar(bars: Progress) -> Callable[[int, int], None]:

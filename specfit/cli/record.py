@@ -11,6 +11,7 @@ import typer
 
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, progress
+from specfit.cli.live_options import LiveOptions, with_options
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -32,41 +33,31 @@ Plans = Annotated[
 ]
 
 
+@with_options
 def record(
+    *,
     out: Out,
     prompts: options.PromptFile = None,
     prompt: options.Text = None,
     plans: Plans = [],  # noqa: B006 - typer copies
     policy: options.OnePolicy = "specfit",
     settings: options.Settings = [],  # noqa: B006 - typer copies
-    model: options.Model = "tiny",
-    head: options.Head = None,
-    cache: options.OneCache = "lru:25%",
-    cost: options.Cost = "profile",
-    profile: options.Profile = None,
-    link: options.Link = None,
-    threads: options.Threads = None,
     max_new_tokens: options.MaxNewTokens = 128,
-    temperature: options.Temperature = 0.0,
-    top_k: options.TopK = 0,
-    top_p: options.TopP = 1.0,
-    seed: options.Seed = 0,
+    live_options: LiveOptions,
     as_json: options.Json = False,
 ) -> None:
     """Record a policy cycle by cycle; or, with --plans, all that other policies could ask for.
 
     Example: specfit record -o trace --prompt "Question: What is 3 + 4?" --plans chain:depth=5
     """
-    from specfit.cli.live import LiveOptions, open_live
+    from specfit.cli.live import open_live
     from specfit.cli.prompts import prompts_from
     from specfit.cli.specs import plan_from, policy_from
-    from specfit.core.noise import Sampling
 
     texts = prompts_from(prompt, prompts)
     chosen = policy_from(policy, settings)
     drawn = tuple(plan_from(spec) for spec in plans)
-    sampling = Sampling(temperature, top_k, top_p, seed)
-    with open_live(LiveOptions(model, head, cache, link, profile, cost, sampling, threads)) as live:
+    with open_live(live_options) as live:
         requests = [live.request(text.text, max_new_tokens) for text in texts]
         try:
             if drawn:

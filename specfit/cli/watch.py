@@ -10,6 +10,7 @@ import typer
 
 from specfit.cli import options
 from specfit.cli.console import live_console, print_note, print_text
+from specfit.cli.live_options import LiveOptions, with_options
 
 if TYPE_CHECKING:
     from specfit.cli.live import Live
@@ -23,23 +24,15 @@ Counters = Annotated[
 ]
 
 
+@with_options
 def watch(
-    model: options.Model = "tiny",
-    head: options.Head = None,
+    *,
     policy: options.OnePolicy = "specfit",
     settings: options.Settings = [],  # noqa: B006 - typer copies
-    cache: options.OneCache = "lru:25%",
-    cost: options.Cost = "profile",
-    profile: options.Profile = None,
-    link: options.Link = None,
-    threads: options.Threads = None,
     prompt: options.Text = None,
     prompts: options.PromptFile = None,
     max_new_tokens: options.MaxNewTokens = 128,
-    temperature: options.Temperature = 0.0,
-    top_k: options.TopK = 0,
-    top_p: options.TopP = 1.0,
-    seed: options.Seed = 0,
+    live_options: LiveOptions,
     counters: Counters = None,
     as_json: options.Json = False,
 ) -> None:
@@ -51,15 +44,13 @@ def watch(
     Example: specfit watch --link pcie4 --cache lru:50% --prompt "Once upon a time"
     """
     from specfit.cli.counters import CounterFile
-    from specfit.cli.live import LiveOptions, open_live
+    from specfit.cli.live import open_live
     from specfit.cli.prompts import prompts_from
     from specfit.cli.specs import policy_from
-    from specfit.core.noise import Sampling
 
     texts = prompts_from(prompt, prompts)
-    sampling = Sampling(temperature, top_k, top_p, seed)
     chosen = policy_from(policy, settings)
-    with open_live(LiveOptions(model, head, cache, link, profile, cost, sampling, threads)) as live:
+    with open_live(live_options) as live:
         extra: list[Observer] = []
         if counters is not None:
             extra.append(CounterFile(counters, live.backend.geometry.expert_bytes))

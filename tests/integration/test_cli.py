@@ -14,10 +14,10 @@ from typer.testing import CliRunner, Result
 
 from specfit.backends.reference import StockModel
 from specfit.cli.inputs import BUNDLED
-from specfit.cli.live import LiveOptions, open_live
+from specfit.cli.live import open_live
+from specfit.cli.live_options import LiveOptions
 from specfit.cli.main import app
 from specfit.cli.prompts import read_prompts
-from specfit.core.noise import Sampling
 from specfit.testing.examples import example_profile
 
 PROMPTS = BUNDLED / "prompts" / "heldout.jsonl"
@@ -50,7 +50,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def stock_texts(profile: Path) -> list[tuple[tuple[int, ...], str]]:
     """Tokens and text that unmodified transformers generates for the first 20 held-out prompts."""
-    options = LiveOptions("tiny", None, "lru:100%", None, str(profile), "profile", Sampling())
+    options = LiveOptions(cache="lru:100%", profile=str(profile))
     with open_live(options) as live:
         stock = StockModel(TINY)
         requests = [live.request(p.text, 24) for p in read_prompts(PROMPTS)[:20]]

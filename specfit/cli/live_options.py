@@ -1,0 +1,127 @@
+"""The options of live decoding: declared once, and added to every verb that loads a model."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from specfit.cli import options
+
+if TYPE_CHECKING:
+    from specfit.core.noise import Sampling
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """What is loaded, and where it runs; each field is an option of the command line.
+
+    Parameters
+    ----------
+    model : str
+        Bundled model or checkpoint folder.
+    head : Path, optional
+        Folder of the draft head; by default that of the model.
+    drafter : str, optional
+        What drafts instead of a head.
+    link : str, optional
+        Spec; by default the profile's emulated link, and none without a profile.
+    threads : int, optional
+        Threads of torch; by default its own choice.
+    device, dtype : str
+        Where to compute and the weights' type.
+    packed : Path, optional
+        Folder of packed experts.
+    """
+
+    model: options.Model = "tiny"
+    head: options.Head = None
+    drafter: options.DrafterSpec = None
+    link: options.Link = None
+    threads: options.Threads = None
+    device: options.Device = "cpu"
+    dtype: options.Dtype = "float32"
+    packed: options.Packed = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveOptions(ModelOptions):
+    """What the command line says about live decoding.
+
+    Parameters
+    ----------
+    cache, cost : str
+        Specs.
+    profile : str, optional
+        Name or file of a hardware profile; without one the machine is measured.
+    temperature, top_k, top_p, seed
+        How the target's tokens are drawn; see `Sampling`.
+    """
+
+    cache: options.OneCache = "lru:25%"
+    cost: options.Cost = "profile"
+    profile: options.Profile = None
+    temperature: options.Temperature = 0.0
+    top_k: options.TopK = 0
+    top_p: options.TopP = 1.0
+    seed: options.Seed = 0
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the target's tokens are drawn.
+
+        Raises
+        ------
+        InvalidInputError
+            A number is out of its range.
+        """
+        from specfit.core.noise import Sampling
+
+        return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
+
+
+def with_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Return the verb with its parameter of `ModelOptions` or `LiveOptions` spread into options.
+
+    In the verb's signature an option for each field stands where that parameter stood; the verb
+    gets the object that holds what was given.
+    """
+    own = inspect.signature(verb, eval_str=True).parameters
+    group, kind = next((n, p.annotation) for n, p in own.items() if _is_group(p.annotation))
+    spread: list[inspect.Parameter] = []
+    for name, parameter in own.items():
+        spread += (
+            _parameters(kind)
+            if name == group
+            else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        )
+    names = [f.name for f in fields(kind)]
+
+    @functools.wraps(verb)
+    def run(**given: Any) -> None:
+        gathered = kind(**{name: given.pop(name) for name in names if name in given})
+        verb(**{group: gathered}, **given)
+
+    run.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in spread}
+    return run
+
+
+def _is_group(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, ModelOptions)
+
+
+def _parameters(kind: type[ModelOptions]) -> list[inspect.Parameter]:
+    """Return a keyword-only parameter for each field of a group of options."""
+    types = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            f.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=f.default,
+            annotation=types[f.name],
+        )
+        for f in fields(kind)
+    ]

@@ -171,6 +171,7 @@ def answer(
     num_nodes, ahead = parents.size, task.growth.size
     hint = np.zeros(num_nodes, np.bool_)
     hint[: task.start.size] = task.start
+    task.counts[:] = 0
     spent_s = task.draft_s[task.level] + task.fixed_s
     _affine.search_affine(
         parents, path_probs, spent_s, task.node_s, task.mode, task.price, indptr, cols,

@@ -44,6 +44,7 @@ class LevelSearch:
         self.price = price
         self._table = np.zeros(0)
         self._line = (False, 0.0, 0.0)
+        self._numbers, self._counts = np.zeros(4), np.zeros(2, np.int64)
 
     def start(self, terms: CostTerms, *, max_nodes: int | None = None) -> None:
         """Begin a cycle with these costs and node limit."""
@@ -197,7 +198,7 @@ class LevelSearch:
         draft_s = self._terms.draft_s
         if self._levels + len(growth) >= len(draft_s) or len(expandable) != count:
             check_look_ahead(count, growth, expandable, self._terms, self._levels)
-        mask, numbers, counts = np.empty(count, bool), np.zeros(4), np.zeros(2, np.int64)
+        mask, numbers, counts = np.empty(count, bool), self._numbers, self._counts
         task = _level.Task(
             draft_s, self._levels, fixed_s, node_s, _affine.RATIO if is_ratio else _affine.PRICE,
             0.0 if self.price == "cycle" else float(self.price),

@@ -253,7 +253,11 @@ class RoutingPricer:
             narrow, np.array(parents, np.int32), np.array(path_probs, np.float64), self.num_nodes,
             *self._memory(count, routing.size),
         )  # fmt: skip
-        self._keep(found, routing, parents, path_probs)
+        if found < -routing.size:
+            check_tree(parents, path_probs)
+        if found < 0:
+            raise self._fault(found, routing)
+        self._num_columns, self.num_nodes = found, count
 
     def answer(
         self,
@@ -270,9 +274,10 @@ class RoutingPricer:
         answer, found = _level.advance_routing(
             parents, path_probs, narrow, self.num_nodes, *memory, *rest
         )
-        if answer in (_level.BAD_TREE, _level.BAD_GROWTH):
-            return int(answer)
-        self._keep(found, routing, parents, path_probs)
+        if answer == _level.BAD_VALUE:
+            raise self._fault(found, routing)
+        if answer >= 0:
+            self._num_columns, self.num_nodes = found, count
         return int(answer)
 
     def demand(self) -> Demand:
@@ -322,23 +327,13 @@ class RoutingPricer:
             self._num_columns, self._shape[1], self._expert_s, self._is_priced, *self._arrays
         )  # fmt: skip
 
-    def _keep(
-        self,
-        found: int,
-        routing: NDArray[np.integer[Any]],
-        parents: NDArray[np.int32],
-        path_probs: NDArray[np.float64],
-    ) -> None:
-        """Take the number of columns that a kernel found, or raise what it says is wrong."""
-        if found < -routing.size:
-            check_tree(parents, path_probs)
-        if found < 0:
-            where = [int(i) for i in np.unravel_index(-1 - found, routing.shape)]
-            raise InvalidInputError(
-                f"routing{where} = {routing[tuple(where)]}, "
-                f"but expert ids are 0 to {self._shape[1] - 1}."
-            )
-        self._num_columns, self.num_nodes = found, len(parents)
+    def _fault(self, found: int, routing: NDArray[np.integer[Any]]) -> InvalidInputError:
+        """Return the error for the entry that `_routing.price_routing` found to be no expert id."""
+        where = [int(i) for i in np.unravel_index(-1 - found, routing.shape)]
+        return InvalidInputError(
+            f"routing{where} = {routing[tuple(where)]}, "
+            f"but expert ids are 0 to {self._shape[1] - 1}."
+        )
 
 
 def _read_only(array: NDArray[Any], dtype: type) -> NDArray[Any]:

@@ -33,11 +33,11 @@ from benchmarks.ssd_world import (
     fitted_inputs,
     sequential_bytes_per_s,
     write_trace,
-    write_weights,
 )
 from specfit.backends.device import LinkCounters
 from specfit.backends.file_bank import FileBank
 from specfit.backends.forced import ForcedExperts
+from specfit.backends.random_bank import write_bank
 from specfit.backends.ssd import NUM_THREADS, SsdDevice
 from specfit.cli.inputs import Inputs
 from specfit.cli.manifest import manifest
@@ -223,7 +223,7 @@ def layers_that_fit(folder: Path) -> int:
 def measure_all(folder: Path, part: Slice, given: argparse.Namespace) -> dict[str, Any]:
     """Write, decode and return everything."""
     warm_up()
-    bank = write_weights(folder / "experts.bin", part)
+    bank = write_bank(folder / "experts.bin", part.shape, part.dtype)
     speeds = sequential_bytes_per_s(bank, given.threads)
     rows = []
     for task in given.task:

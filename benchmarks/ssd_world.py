@@ -6,7 +6,6 @@ synthetic routing of early, middle and late layers is in the same proportion.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -39,7 +38,6 @@ PLANS = (DraftPlan(6, 2, 64), DraftPlan(6, 4, 64), DraftPlan(4, 8, 64), DraftPla
 """Plans whose pools hold every tree that EAGLE-3 is tuned over, and those of `specfit`."""
 
 PREDICTOR = "token-table"
-WRITE_BYTES = 2**26
 READ_BYTES = 2**24
 
 
@@ -88,21 +86,6 @@ class Slice:
     def num_bytes(self) -> int:
         """Of all experts."""
         return self.num_layers * self.geometry.num_experts * self.geometry.expert_bytes
-
-
-def write_weights(path: Path, part: Slice) -> FileBank:
-    """Write random weights, a different block for each expert, and forget them in memory."""
-    generator = torch.Generator().manual_seed(1)
-    count = min(WRITE_BYTES // part.dtype.itemsize, 4 * part.block) + 1
-    drawn = torch.randn(count, generator=generator).mul_(0.02).to(part.dtype)
-    source = memoryview(drawn.view(torch.uint8).numpy())
-    with path.open("wb", buffering=0) as file:
-        left = part.num_bytes
-        while left:
-            left -= file.write(source[: min(left, len(source))])
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return FileBank.open(path, part.shape, part.dtype)
 
 
 def sequential_bytes_per_s(bank: FileBank, num_threads: int) -> dict[str, float]:

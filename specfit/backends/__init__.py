@@ -6,16 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specfit.core.errors import CheckpointError, InvalidInputError
+from specfit.core.errors import InvalidInputError
+from specfit.data import model_folder
 
 if TYPE_CHECKING:
     from specfit.backends.device import Device, EmulatedLink
     from specfit.backends.drafter import Drafter
     from specfit.backends.torch_backend import TorchBackend
 
-__all__ = ["load"]
+__all__ = ["load", "make_device"]
 
-BUNDLED = {"tiny": Path(__file__).parent.parent / "data" / "tiny"}
 HEAD_FOLDER = "eagle3"
 
 
@@ -76,10 +76,10 @@ def load(
     from specfit.backends.eagle3_checkpoint import HeadCheckpoint
     from specfit.backends.torch_backend import TorchBackend
 
-    where = _device(device, link)
+    where = make_device(device, link)
     if dtype not in ("float32", "bfloat16"):
         raise InvalidInputError(f"dtype must be float32 or bfloat16; got '{dtype}'.")
-    folder = _folder(model)
+    folder = model_folder(model)
     checkpoint = Checkpoint.open(folder)
     head_folder = _head_folder(folder, head) if drafter is None else None
     head_checkpoint = HeadCheckpoint.load(head_folder, checkpoint.config) if head_folder else None
@@ -100,7 +100,8 @@ def load(
     return backend
 
 
-def _device(name: str, link: EmulatedLink | None) -> Device:
+def make_device(name: str, link: EmulatedLink | None) -> Device:
+    """Return the device of a name, ``"cpu"``, ``"ssd"`` or ``"cuda:N"``; `link` is emulated."""
     import torch
 
     from specfit.backends.cpu import CpuDevice
@@ -136,16 +137,6 @@ def _drafter(spec: str, target: Path, device: Device) -> Drafter | None:
     if kind == "model":
         return load_draft_model(Path(rest), target, device.torch_device)
     return drafters.make(spec)
-
-
-def _folder(model: str | Path) -> Path:
-    folder = BUNDLED.get(str(model), Path(model))
-    if not folder.is_dir():
-        known = ", ".join(BUNDLED)
-        raise CheckpointError(
-            f"no model '{model}': it is neither a folder nor a bundled model ({known})."
-        )
-    return folder
 
 
 def _head_folder(model: Path, head: str | Path | None) -> Path | None:

@@ -60,7 +60,7 @@ def bring_experts(
             f"packed=FOLDER (--packed FOLDER)."
         )
     if packed is None or not (device.maps_files or device.reads_files):
-        _check_room(torch.Size(shape).numel() * dtype.itemsize)
+        check_room(torch.Size(shape).numel() * dtype.itemsize)
     if packed is None:
         bank = device.allocate_host(shape, dtype)
         checkpoint.load_experts(bank, on_layer=_counted(on_layer))
@@ -88,7 +88,7 @@ def available_bytes() -> int | None:
     return int(said["MemAvailable"].split()[0]) * 1024
 
 
-def _check_room(num_bytes: int) -> None:
+def check_room(num_bytes: int) -> None:
     """Raise before the system would end the process for taking too much."""
     available = available_bytes()
     if available is not None and num_bytes > available:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ from specfit.cli.input_specs import Acceptance, Predictor
 from specfit.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from specfit.backends.random_bank import RandomMachine
     from specfit.cli.inputs import Inputs
     from specfit.core.cost import CostModel
     from specfit.core.profile import HardwareProfile
@@ -48,6 +50,18 @@ Host = Annotated[
     ),
 ]
 
+RunOn = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        help="cpu, ssd, cuda or cuda:N: move and compute random experts for real, as the trace "
+        "decides; no text comes of it. By default all is simulated.",
+    ),
+]
+Folder = Annotated[
+    Path, typer.Option("--folder", help="Where --backend ssd writes, and removes, its experts.")
+]
+
 
 def replay(
     trace: options.TraceFolder,
@@ -63,13 +77,16 @@ def replay(
     overlap: Overlap = None,
     prefetch: Prefetch = "none",
     host: Host = None,
+    backend: RunOn = None,
+    folder: Folder = Path(),
     timeline: Timeline = None,
     plot: Plot = None,
     as_json: options.Json = False,
 ) -> None:
     """Replay a trace under other policies and caches, in simulated time: no model, no GPU needed.
 
-    By default under the policy and with the cache of the recording.
+    By default under the policy and with the cache of the recording. With --backend passes run for
+    real, over random experts.
 
     Example: specfit replay trace/ --policy eagle3:depth=5,top_k=4 --policy specfit --cache lru:50%
     """
@@ -81,6 +98,11 @@ def replay(
     if settings and len(policy) > 1:
         raise InvalidInputError(
             "--set needs exactly one --policy; got several. Write name:key=value instead."
+        )
+    if backend is not None and (prefetch != "none" or host is not None or plot is not None):
+        raise InvalidInputError(
+            "--backend runs passes for real, without copies ahead, a host tier or a plot. Leave "
+            "--prefetch, --host and --plot out."
         )
     reader = TraceReader(trace)
     ours = recorded_policy(reader.metadata)
@@ -105,12 +127,13 @@ def replay(
         host=host,
     )
     specs = [(p, c) for c in cache for p in policy]
-    with progress() as bars:
+    with machine_of(backend, reader, folder) as machine, progress() as bars:
+        replayer = replace(replayer, machine=machine)
         task = bars.add_task("replaying", total=replayer.num_prompts * len(specs))
         runs = [replayer.run(p, c, settings, lambda: bars.advance(task)) for p, c in specs]
     note_near_ties(replayer.near_ties)
     if timeline is not None:
-        title = f"{runs[0].policy}, cache {runs[0].cache}, simulated from profile {hardware.name}"
+        title = f"{runs[0].policy}, cache {runs[0].cache}, {replayer.seconds}"
         write_timeline(runs[0].results, timeline, title)
     if plot is not None:
         write_plot(replayer, runs, plot)
@@ -144,6 +167,8 @@ class Replayer:
         Spec of the prefetcher.
     host : str, optional
         Spec of the cache that says which experts are in host memory.
+    machine : RandomMachine, optional
+        Runs the passes; without one they are simulated.
     """
 
     reader: TraceReader
@@ -155,6 +180,19 @@ class Replayer:
     policy_key: int = 0
     prefetch: str = "none"
     host: str | None = None
+    machine: RandomMachine | None = None
+
+    @property
+    def kind(self) -> str:
+        """How seconds come about, in a word."""
+        return "simulated" if self.machine is None else "measured"
+
+    @property
+    def seconds(self) -> str:
+        """How seconds come about."""
+        if self.machine is None:
+            return f"simulated from profile '{self.hardware.name}' ({self.hardware.kind})"
+        return f"measured on {self.machine.label}: experts alone, no attention, drafting or text"
 
     @property
     def num_prompts(self) -> int:
@@ -171,11 +209,12 @@ class Replayer:
         from specfit.sim.replay import replay as replay_trace
 
         geometry = self.reader.metadata.geometry
+        rule = make_cache(cache, geometry, live=self.machine is not None)
         results = []
         for result in replay_trace(
             self.reader,
             policy_from(policy, settings),
-            make_cache(cache, geometry),
+            rule,
             self.hardware,
             cost=self.cost,
             predictor=self.inputs.predictor,
@@ -185,10 +224,24 @@ class Replayer:
             near_ties=self.near_ties,
             prefetcher=prefetcher_from(self.prefetch),
             host=None if self.host is None else make_cache(self.host, geometry),
+            passes=None if self.machine is None else self.machine.passes(rule),
         ):
             results.append(result)
             on_prompt()
         return Run(spec_with(policy, settings), cache, tuple(results), geometry.expert_bytes)
+
+
+def machine_of(
+    backend: str | None, reader: TraceReader, folder: Path
+) -> AbstractContextManager[RandomMachine | None]:
+    """Return what runs a trace's passes, with random experts of its model's shape."""
+    if backend is None:
+        return nullcontext()
+    from specfit.backends.random_bank import random_machine
+    from specfit.core.search import warm_up
+
+    warm_up()
+    return random_machine(backend, reader.metadata.geometry, folder)
 
 
 def note_near_ties(near_ties: Sequence[NearTie]) -> None:
@@ -242,12 +295,14 @@ def print_tables(replayer: Replayer, runs: Sequence[Run]) -> None:
     from specfit.report.runs import baseline_of
     from specfit.report.words import range_text
 
-    hardware = replayer.hardware
     for cache in dict.fromkeys(run.cache for run in runs):
         columns = [run for run in runs if run.cache == cache]
         rows = [[m.label, *(m.text(r.metrics) for r in columns)] for m in (*COUNTS, *PREDICTIONS)]
         rows.append(
-            ["tokens/s, simulated", *(number_text(r.metrics.tokens_per_s, 1) for r in columns)]
+            [
+                f"tokens/s, {replayer.kind}",
+                *(number_text(r.metrics.tokens_per_s, 1) for r in columns),
+            ]
         )
         if replayer.prefetch != "none":
             rows.append(["copied ahead", *(f"{r.metrics.num_prefetched:,}" for r in columns)])
@@ -256,13 +311,13 @@ def print_tables(replayer: Replayer, runs: Sequence[Run]) -> None:
         baseline = baseline_of(runs, cache)
         if baseline is not None:
             gains = [run.speedup_over(baseline) for run in columns]
-            rows.append(["speed-up, simulated", *(f"{gain.estimate:.2f}" for gain in gains)])
+            rows.append([f"speed-up, {replayer.kind}", *(f"{gain.estimate:.2f}" for gain in gains)])
             rows.append(["  its 95 % interval", *map(range_text, gains)])
         print_table(
             ["", *(run.policy for run in columns)],
             rows,
             title=f"replay of {replayer.num_prompts} prompts, cache {cache}",
-            note=f"Seconds are simulated from profile '{hardware.name}' ({hardware.kind}).",
+            note=f"Seconds are {replayer.seconds}.",
         )
 
 
@@ -303,8 +358,10 @@ def json_rows(replayer: Replayer, runs: Sequence[Run]) -> list[dict[str, Any]]:
                 "host": replayer.host,
                 "num_prefetched": run.metrics.num_prefetched,
                 "wasted_bytes": run.metrics.wasted_bytes,
-                "simulated_tokens_per_s": run.metrics.tokens_per_s,
-                "simulated_speedup": speedup and [speedup.estimate, speedup.low, speedup.high],
+                "seconds": replayer.seconds,
+                f"{replayer.kind}_tokens_per_s": run.metrics.tokens_per_s,
+                f"{replayer.kind}_speedup": speedup
+                and [speedup.estimate, speedup.low, speedup.high],
                 **manifest(
                     policy_spec=policy_from(run.policy).to_spec(),
                     cost=replayer.cost.to_spec(),

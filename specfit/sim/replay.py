@@ -9,10 +9,12 @@ from specfit.core.cache.base import ExpertCache
 from specfit.core.cost import CostModel
 from specfit.core.decode import DecodeLoop, DecodeResult, Observer
 from specfit.core.errors import InvalidInputError
+from specfit.core.passes import PassRunner
 from specfit.core.policy import Policy
 from specfit.core.predictor import AcceptanceModel, CoveragePredictor
 from specfit.core.prefetch import Prefetcher
 from specfit.core.profile import HardwareProfile
+from specfit.sim.forced_backend import ForcedBackend
 from specfit.sim.near_ties import NearTie
 from specfit.sim.replay_backend import ReplayBackend
 from specfit.sim.trace.reader import TraceReader
@@ -51,6 +53,7 @@ def replay(
     near_ties: list[NearTie] | None = None,
     prefetcher: Prefetcher | None = None,
     host: ExpertCache | None = None,
+    passes: PassRunner | None = None,
 ) -> Iterator[DecodeResult]:
     """Yield what a policy would have done on each prompt of a trace, in simulated seconds.
 
@@ -66,6 +69,8 @@ def replay(
         Chooses experts to copy ahead of each pass.
     host : ExpertCache, optional
         Which experts are in host memory; see `ReplayBackend`.
+    passes : PassRunner, optional
+        Runs every pass for real, over `cache`: seconds are measured then; see `ForcedBackend`.
 
     Raises
     ------
@@ -78,7 +83,10 @@ def replay(
             "overlap 'pass' hides what is prefetched, and nothing is. Give a prefetcher, or "
             "overlap none, layer or resident."
         )
-    backend = ReplayBackend(trace, cache, profile, host)
+    if passes is None:
+        backend = ReplayBackend(trace, cache, profile, host)
+    else:
+        backend = ForcedBackend(trace, passes, profile)
     if near_ties is not None:
         backend.near_ties = near_ties
     if isinstance(predictor, TraceReference):

@@ -14,9 +14,9 @@ import torch
 
 from benchmarks import ssd
 from benchmarks.ssd_profile import fitted
-from benchmarks.ssd_world import Slice, sequential_bytes_per_s, write_weights
+from benchmarks.ssd_world import Slice, sequential_bytes_per_s
 from specfit.backends.device import LinkCounters
-from specfit.backends.file_bank import in_memory
+from specfit.backends.random_bank import write_bank
 from specfit.core.backend import Prefill, Request
 
 SMALL = Slice(2, hidden_size=16, width=8, dtype=torch.float32)
@@ -34,18 +34,10 @@ def test_slots_are_the_share_of_a_layer_in_the_cache() -> None:
     assert (ssd.slots_for(8), ssd.slots_for(16), ssd.slots_for(54)) == (18, 37, 128)
 
 
-def test_weights_differ_from_expert_to_expert(tmp_path: Path) -> None:
-    bank = write_weights(tmp_path / "experts.bin", SMALL)
-    assert bank.shape == SMALL.shape
-    assert bank.file.num_bytes == SMALL.num_bytes
-    blocks = {in_memory(bank[i][j]).numpy().tobytes() for i in range(2) for j in range(128)}
-    assert len(blocks) == 256
-    assert in_memory(bank[1][127]).isfinite().all()
-
-
 def test_sequential_reading_is_timed(tmp_path: Path) -> None:
     wide = replace(SMALL, width=512)
-    speeds = sequential_bytes_per_s(write_weights(tmp_path / "experts.bin", wide), 2)
+    bank = write_bank(tmp_path / "experts.bin", wide.shape, wide.dtype)
+    speeds = sequential_bytes_per_s(bank, 2)
     assert all(speed > 0 for speed in speeds.values())
     assert list(speeds) == ["one thread", "2 threads"]
 

@@ -13,7 +13,8 @@ from specfit.core._jit import kernel
 NUM_FEATURES = 4
 """Constant, log q, log(1 - q), entropy in nats of the drafter's distribution at the parent."""
 
-_LOG_FLOOR = -20.0
+LOG_FLOOR = -20.0
+"""Least logarithm that a feature takes: a probability of 2e-9, below which all count alike."""
 
 
 @kernel
@@ -28,10 +29,10 @@ def write_features(
 @kernel
 def features(log_prob: float, entropy: float, out: NDArray[np.float64]) -> None:
     """Write the features of a node into out [4]."""
-    log_prob = max(log_prob, _LOG_FLOOR)
+    log_prob = max(log_prob, LOG_FLOOR)
     out[0] = 1.0
     out[1] = log_prob
-    out[2] = max(np.log(-np.expm1(min(log_prob, -1e-9))), _LOG_FLOOR)
+    out[2] = max(np.log(-np.expm1(min(log_prob, -1e-9))), LOG_FLOOR)
     out[3] = entropy
 
 

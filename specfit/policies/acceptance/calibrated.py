@@ -18,9 +18,9 @@ from specfit.core.tree import DraftTree
 from specfit.policies.acceptance._siblings import cap_siblings
 from specfit.policies.fitted_file import FittedFile, TensorSpec
 from specfit.policies.fitted_numbers import FittedNumbers
+from specfit.policies.log_odds import DRAFT_FLOOR, log_odds
 
 _FLOAT = np.dtype(np.float64)
-_EDGE = 1e-9
 
 
 def calibration_file(kind: str, **axes: int) -> FittedFile:
@@ -36,11 +36,9 @@ def within_siblings(tree: DraftTree, probs: NDArray[np.float64]) -> NDArray[np.f
     return capped
 
 
-def log_odds(log_probs: NDArray[np.float32]) -> NDArray[np.float64]:
+def drafted_log_odds(log_probs: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the log odds of the drafter's probabilities, kept finite."""
-    probs = np.clip(np.exp(log_probs.astype(np.float64)), _EDGE, 1 - _EDGE)
-    odds: NDArray[np.float64] = np.log(probs / (1 - probs))
-    return odds
+    return log_odds(np.exp(log_probs.astype(np.float64)), DRAFT_FLOOR)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from specfit.core.predictor import acceptance_models
 from specfit.core.tree import DraftTree
-from specfit.policies.acceptance.calibrated import Calibrated, calibration_file, log_odds
+from specfit.policies.acceptance._kernels import LOG_FLOOR
+from specfit.policies.acceptance.calibrated import Calibrated, calibration_file, drafted_log_odds
 
 NUM_FEATURES = 6
 """Constant, log q, log odds of q, depth, rank, entropy in nats of the drafter's distribution."""
 
-_LOG_FLOOR = -20.0
 _DEEPEST, _LAST_RANK = 8, 9
 
 
@@ -48,8 +48,8 @@ def features(
     """Return what the curve looks at, float64[n, 6]."""
     columns = (
         np.ones(len(log_probs)),
-        np.maximum(log_probs.astype(np.float64), _LOG_FLOOR),
-        log_odds(log_probs),
+        np.maximum(log_probs.astype(np.float64), LOG_FLOOR),
+        drafted_log_odds(log_probs),
         np.minimum(depths, _DEEPEST),
         np.minimum(ranks, _LAST_RANK),
         entropies,

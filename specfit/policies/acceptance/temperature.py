@@ -17,7 +17,7 @@ from specfit.policies.acceptance.calibrated import (
     Calibrated,
     calibration_file,
     cell_of,
-    log_odds,
+    drafted_log_odds,
 )
 
 
@@ -38,6 +38,6 @@ class Temperature(Calibrated):
     def map(self, tree: DraftTree) -> NDArray[np.float64]:
         """See `Calibrated.map`."""
         inverse = self.fit.numbers["inverse_temperatures"]
-        scores = inverse[cell_of(tree, inverse.shape)] * log_odds(tree.log_probs)
+        scores = inverse[cell_of(tree, inverse.shape)] * drafted_log_odds(tree.log_probs)
         probs: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-scores))
         return probs

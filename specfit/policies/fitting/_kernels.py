@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from specfit.core._jit import kernel
 from specfit.core.history import NEVER
-from specfit.policies.predictors._kernels import scale_to_total
-
-_FLOOR = 1e-6
+from specfit.policies.log_odds import FIT_FLOOR, log_odds_of
+from specfit.policies.predictors._kernels import bucket_of, scale_to_total
 
 
 @kernel
@@ -36,12 +35,9 @@ def age_buckets(
             start = t
         for layer in range(num_layers):
             for expert in range(num_experts):
-                age, bucket = t - 1 - last[layer, expert], 0
-                if last[layer, expert] < 0:
-                    age = NEVER + t - start
-                while bucket < len(edges) and age > edges[bucket]:
-                    bucket += 1
-                out[t, layer, expert] = bucket
+                seen = last[layer, expert]
+                age = t - 1 - seen if seen >= 0 else NEVER
+                out[t, layer, expert] = bucket_of(age, t - start, edges)
             for k in range(routing.shape[2]):
                 last[layer, routing[t, layer, k]] = t
 
@@ -69,8 +65,7 @@ def base_logits(
             for e in range(out.shape[2]):
                 count = counts[token, layer, e] - leave_out * needed[i, layer, e]
                 prob = (count + kappas[layer] * unigram[layer, e]) / weight
-                prob = min(max(prob, _FLOOR), 1.0 - _FLOOR)
-                out[i, layer, e] = np.log(prob / (1.0 - prob))
+                out[i, layer, e] = log_odds_of(prob, FIT_FLOOR)
 
 
 @kernel
@@ -110,7 +105,7 @@ def add_scores(
                 odds[e] = np.exp(min(max(logit, -30.0), 30.0))
             scale_to_total(odds, np.float32(total), probs)
             for e in range(num_experts):
-                prob = min(max(float(probs[e]), _FLOOR), 1.0 - _FLOOR)
+                prob = min(max(float(probs[e]), FIT_FLOOR), 1.0 - FIT_FLOOR)
                 is_needed = needed[i, layer, e]
                 miss = (1.0 if is_needed else 0.0) - prob
                 curve = prob * (1.0 - prob)

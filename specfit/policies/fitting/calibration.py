@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from specfit.core.errors import InvalidInputError, did_you_mean
 from specfit.core.predictor import AcceptanceModel, acceptance_models
 from specfit.policies.acceptance.acceptance_curves import CURVES_FILE
-from specfit.policies.acceptance.calibrated import Calibrated, Calibration, log_odds
+from specfit.policies.acceptance.calibrated import Calibrated, Calibration, drafted_log_odds
 from specfit.policies.acceptance.isotonic import Isotonic
 from specfit.policies.acceptance.logistic import NUM_FEATURES, Logistic, features
 from specfit.policies.acceptance.temperature import Temperature
@@ -42,7 +42,7 @@ def fit_temperature(sample: AcceptanceSample) -> dict[str, NDArray[np.float64]]:
 
     All nodes give the common one; each rank's is pulled to it, each cell's to its rank's.
     """
-    x, y = log_odds(sample.log_probs)[:, None], sample.accepted.astype(np.float64)
+    x, y = drafted_log_odds(sample.log_probs)[:, None], sample.accepted.astype(np.float64)
     common = logistic(x, y, np.ones(1), _RIDGE)
     inverse = np.empty((NUM_DEPTHS, NUM_RANKS))
     depths, ranks = _cells(sample)

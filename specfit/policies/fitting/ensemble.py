@@ -12,7 +12,8 @@ from specfit.core.experts import ExpertCoverage, ModelGeometry
 from specfit.core.observed import ObservedText
 from specfit.core.predictor import CoveragePredictor
 from specfit.policies.fitting.acceptance_curves import logistic
-from specfit.policies.predictors.ensemble import EnsembleFit, log_odds
+from specfit.policies.log_odds import POOL_FLOOR, log_odds
+from specfit.policies.predictors.ensemble import EnsembleFit
 
 _RIDGE = 1.0
 
@@ -55,7 +56,7 @@ def _predictions(
         for draft, history in text.histories(geometry):
             rows = np.arange(len(draft.nodes))[::step]
             probs = [m.predict(draft.tree, history, 0)[draft.nodes[rows]] for m in members.values()]
-            logits.append(np.stack([log_odds(p) for p in probs]))
+            logits.append(np.stack([log_odds(p, POOL_FLOOR) for p in probs]))
             needed.append(ExpertCoverage(draft.routing[rows], geometry.num_experts).mask)
     return np.concatenate(logits, axis=1), np.concatenate(needed)
 

@@ -69,12 +69,22 @@ def _odds_by_age(
     """Write into out [L, E] each expert's odds multiplier from odds [L, B], by its age."""
     for layer in range(ages.shape[0]):
         for expert in range(ages.shape[1]):
-            age, bucket = ages[layer, expert], 0
-            if age == NEVER:
-                age += num_history
-            while bucket < len(edges) and age > edges[bucket]:
-                bucket += 1
+            bucket = bucket_of(ages[layer, expert], num_history, edges)
             out[layer, expert] = odds[layer, bucket]
+
+
+@kernel
+def bucket_of(age: int, num_history: int, edges: NDArray[np.int64]) -> int:
+    """Return the bucket [0, B) of an age: the first whose edge, its largest age, is not below it.
+
+    The age `NEVER` counts as that much plus the length of the history.
+    """
+    if age == NEVER:
+        age += num_history
+    bucket = 0
+    while bucket < len(edges) and age > edges[bucket]:
+        bucket += 1
+    return bucket
 
 
 @kernel

@@ -21,6 +21,7 @@ from specfit.core.predictor import CoveragePredictor, predictors
 from specfit.core.tree import DraftTree
 from specfit.policies.fitted_file import FittedFile, TensorSpec
 from specfit.policies.fitted_numbers import PredictorNumbers
+from specfit.policies.log_odds import POOL_FLOOR, log_odds
 from specfit.policies.predictors.fitted import FittedPredictor
 from specfit.policies.predictors.scored import probs_of
 
@@ -32,7 +33,6 @@ ENSEMBLE_FILE = FittedFile(
         "intercepts": TensorSpec(np.dtype(np.float64), 1),
     },
 )
-_FLOOR = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,13 +116,6 @@ def pooled_logits(
     probs: Sequence[NDArray[np.float32]], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the weighted sum of log odds, float64[n, L, E], by member and layer [M, L]."""
-    parts = [w[:, None] * log_odds(p) for p, w in zip(probs, weights, strict=True)]
+    parts = [w[:, None] * log_odds(p, POOL_FLOOR) for p, w in zip(probs, weights, strict=True)]
     total: NDArray[np.float64] = np.sum(parts, axis=0)
     return total
-
-
-def log_odds(probs: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the log odds of probabilities, kept finite."""
-    inside = np.clip(probs.astype(np.float64), _FLOOR, 1 - _FLOOR)
-    odds: NDArray[np.float64] = np.log(inside / (1 - inside))
-    return odds

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from specfit.core.history import RoutingHistory
 from specfit.core.predictor import predictors
+from specfit.policies.log_odds import PROBE_FLOOR, log_odds
 from specfit.policies.predictors.scored import ScoredPredictor, scored_file
-
-_FLOOR = 2e-3
 
 
 @predictors.register("routing-probe")
@@ -61,6 +60,4 @@ def probe_scores(
     num_experts = len(down) // num_layers
     rows = (np.arange(num_layers)[:, None] * num_experts + routing).ravel()
     predicted = down[rows].sum(axis=0) @ up + offset  # [S, L * E]
-    shares = np.clip(predicted, _FLOOR, 1 - _FLOOR)
-    logits: NDArray[np.float64] = np.log(shares / (1 - shares))
-    return logits.reshape(len(up), num_layers, num_experts)
+    return log_odds(predicted, PROBE_FLOOR).reshape(len(up), num_layers, num_experts)

@@ -3,13 +3,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from specfit.core.errors import CheckpointError, InvalidInputError
 from specfit.core.experts import ModelGeometry
 from specfit.core.history import NEVER, RoutingHistory
 from specfit.core.tree import DraftTree
 from specfit.policies.predictors import TokenTable, Uniform
-from specfit.policies.predictors._kernels import scale_to_total
+from specfit.policies.predictors._kernels import bucket_of, scale_to_total
 from specfit.policies.predictors.expert_table import NO_PARENT, TABLE_FILE, ExpertTable
 
 GEOMETRY = ModelGeometry(
@@ -173,3 +175,18 @@ def test_uniform_says_k_of_e_and_checks_its_geometry() -> None:
     np.testing.assert_array_equal(found, np.full((1, 2, 4), 0.5, np.float32))
     with pytest.raises(CheckpointError, match="num_layers 2 where the target has 3"):
         predictor.check_geometry(ModelGeometry(3, 4, 2, 100, 3))
+
+
+@given(
+    st.lists(st.integers(0, 100), min_size=1, max_size=6, unique=True).map(sorted),
+    st.integers(0, 120),
+)
+def test_an_age_belongs_to_the_first_bucket_that_reaches_it(edges: list[int], age: int) -> None:
+    reaching = [bucket for bucket, edge in enumerate(edges) if age <= edge]
+    expected = reaching[0] if reaching else len(edges)
+    assert bucket_of(age, 7, np.array(edges, np.int64)) == expected
+
+
+def test_an_expert_that_was_never_needed_ages_with_the_history() -> None:
+    edges = np.array([3, NEVER, NEVER + 10], np.int64)
+    assert [bucket_of(NEVER, history, edges) for history in (0, 1, 10, 11)] == [1, 2, 2, 3]

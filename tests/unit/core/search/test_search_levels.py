@@ -135,6 +135,27 @@ def test_advance_refuses_what_is_wrong(change: dict[str, np.ndarray], words: str
         search.advance(**(right | change))
 
 
+def test_a_refused_level_of_hard_sets_leaves_nothing_behind() -> None:
+    search = LevelSearch(RoutingPricer())
+    terms = CostTerms(np.zeros(3), np.array([0.0, 1.0, 2.0]), np.ones((1, 2)))
+    root = np.array([-1], np.int32), np.ones(1), np.zeros((1, 1, 1), np.int16)
+    growth, expandable = np.ones(1), np.ones(1, bool)
+    wrong = (
+        ((np.array([0], np.int32), *root[1:], growth), r"parents\[0\]"),
+        ((*root[:2], np.full((1, 1, 1), 2, np.int16), growth), r"routing\[0, 0, 0\] = 2"),
+        ((*root[:2], np.zeros((2, 1, 1), np.int16), growth), r"must be \[1, 1, K\]"),
+        ((*root, np.array([1.5])), r"growth\[0\] = 1.5"),
+    )
+    for level, words in wrong:
+        search.start(terms)
+        with pytest.raises((InvalidInputError, InvalidTreeError), match=words):
+            search.advance(*level, expandable)
+        assert search.pricer.num_nodes == 0
+    search.start(terms)
+    assert search.advance(*root, growth, expandable)  # 2 tokens in 3 s against 1 in 2 s
+    assert search.best().cycle_s == 2.0
+
+
 def test_warm_up_leaves_nothing_to_compile() -> None:
     warm_up()
     warm_up()

@@ -70,28 +70,25 @@ def calibrated(backends: Iterable[ForcedBackend], num_cycles: int) -> HardwarePr
 
 
 def fitted(cycles: Sequence[CycleRecord], expert_bytes: int) -> HardwareProfile:
-    """Fit compute on nodes and experts, and stall on misses; hits hide some of the copies.
+    """Fit the seconds of passes on nodes, experts and misses together.
 
-    A copy is charged what it adds to the stall, net of what computing hits hides.
+    Computing hits hides some of the reading, so that a hit adds less than its compute and a miss
+    more than its wait: what is fitted is what each adds to the whole.
     """
     answers = [cycle.outcome.verification for cycle in cycles]
     nodes = [len(answer.nodes) for answer in answers]
     misses = np.array([answer.num_misses.sum() for answer in answers], float)
     experts = misses + [answer.num_hits.sum() for answer in answers]
-    compute_s = np.array([answer.compute_s for answer in answers])
-    stall_s = np.array([answer.stall_s for answer in answers])
-    ones = np.ones(len(cycles))
-    fixed_s, node_s, expert_s = fit_nonnegative(np.column_stack([ones, nodes, experts]), compute_s)
-    missing = misses > 0
-    design = np.column_stack([ones, misses])[missing]
-    wait_s, copy_s = fit_nonnegative(design, stall_s[missing])
+    seconds = np.array([answer.stall_s + answer.compute_s for answer in answers])
+    design = np.column_stack([np.ones(len(cycles)), nodes, experts, misses])
+    fixed_s, node_s, expert_s, copy_s = fit_nonnegative(design, seconds)
     return HardwareProfile(
         name="this-machine-ssd",
         provenance=f"{len(cycles)} forced cycles over experts on disk, texts to tune on",
         kind="measured",
         first_level_s=0.0,
         level_s=0.0,
-        verify_fixed_s=float(fixed_s + wait_s),
+        verify_fixed_s=float(fixed_s),
         verify_node_s=float(node_s),
         resident_expert_s=float(expert_s),
         copy_latency_s=0.0,

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specfit.core.errors import CheckpointError
+from specfit.core.errors import CheckpointError, InvalidInputError
 
 ALIGNMENT = 4096
 """Bytes: offsets, sizes and addresses of direct reads are multiples; every disk takes these."""
@@ -38,6 +38,8 @@ class DirectFile:
     ------
     CheckpointError
         It cannot be opened.
+    InvalidInputError
+        The system cannot read at a position.
 
     Attributes
     ----------
@@ -46,6 +48,10 @@ class DirectFile:
     """
 
     def __init__(self, path: Path) -> None:
+        if not hasattr(os, "preadv"):
+            raise InvalidInputError(
+                "experts on disk need os.preadv, which this system lacks. Use device='cpu'."
+            )
         self.path = path
         self._buffers = threading.local()
         try:

@@ -236,6 +236,15 @@ def test_a_short_or_missing_file_is_refused_at_once(tmp_path: Path) -> None:
         SsdDevice(num_threads=0)
 
 
+def test_a_system_that_cannot_read_at_a_position_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = bank_in(tmp_path, 3)
+    monkeypatch.delattr(os, "preadv")
+    with pytest.raises(InvalidInputError, match=r"os\.preadv"):
+        DirectFile(bank.file.path)
+
+
 def test_a_backend_over_a_file_writes_the_targets_text(tmp_path: Path) -> None:
     folder = random_model()[0]
     for cache in ("lru:5", "none"):

@@ -25,7 +25,7 @@ from specfit.core.errors import CheckpointError
 from specfit.core.experts import ModelGeometry
 from specfit.core.profile import HardwareProfile
 from specfit.core.selection import Selection
-from specfit.core.tree import DraftPlan, DraftTree
+from specfit.core.tree import DraftPlan, DraftTree, most_probable
 
 BUNDLED_TEXTS = Path(__file__).parent.parent / "data" / "prompts" / "tune.jsonl"
 NUM_PROMPTS = 3
@@ -180,7 +180,7 @@ def _warm(backend: TorchBackend, root: int) -> int:
 def _cycle(backend: TorchBackend, root: int, size: int, samples: _Samples) -> int:
     """Decode a cycle that verifies `size` nodes; return the next root's token."""
     tree = _draft(backend, root, size, samples)
-    order = np.lexsort((tree.depths, -tree.path_probs))
+    order = most_probable(tree, tree.path_probs)
     selection = Selection.from_nodes(tree, order[:size])
     started = backend.clock()
     verification = backend.verify(tree, selection)

@@ -188,6 +188,20 @@ class DraftTree:
         _check_tree(tree, len(self))
         return tree
 
+    def first(self, num_nodes: int) -> DraftTree:
+        """Return the tree of the first `num_nodes` nodes, 1 to N of them."""
+        if not 1 <= num_nodes <= len(self):
+            raise InvalidTreeError(
+                f"the first nodes of a tree of {len(self)} are 1 to {len(self)}; got {num_nodes}."
+            )
+        return DraftTree(
+            tokens=self.tokens[:num_nodes].copy(),
+            parents=self.parents[:num_nodes].copy(),
+            log_probs=self.log_probs[:num_nodes].copy(),
+            ranks=self.ranks[:num_nodes].copy(),
+            entropies=self.entropies[:num_nodes].copy(),
+        )
+
     @cached_property
     def depths(self) -> NDArray[np.int32]:
         """Depth of each node, int32[N]; the root has 0."""
@@ -259,6 +273,21 @@ def frontier(tree: DraftTree, top_k: int) -> NDArray[np.intp]:
         count = fill_frontier(tree.depths, tree.path_probs, best)
         known = tree._frontiers[top_k] = _read_only(np.sort(best[:count]))
     return known
+
+
+def most_probable(tree: DraftTree, path_probs: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Return all nodes, most probable path first; equally probable ones by depth, then by index.
+
+    No path is likelier than its beginning, so the first n nodes are a legal selection for every n,
+    and of all selections of n nodes the one with the most expected committed tokens. EAGLE takes
+    its nodes in this order.
+
+    Parameters
+    ----------
+    path_probs : float64[N]
+        The drafter's own or calibrated; never above the parent's.
+    """
+    return np.lexsort((tree.depths, -path_probs))
 
 
 def path_products(

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from specfit.core.policy import Cycle, Policy, register_policy
 from specfit.core.selection import Selection
-from specfit.core.tree import DraftPlan
+from specfit.core.tree import DraftPlan, most_probable
 from specfit.policies._ranges import check_range
 from specfit.policies.mean_pass import mean_pass_s
-from specfit.policies.most_probable import most_probable
 
 
 @register_policy("evict")

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from specfit.core.policy import Cycle, Policy, register_policy
 from specfit.core.selection import Selection
-from specfit.core.tree import DraftPlan
-from specfit.policies.most_probable import most_probable
+from specfit.core.tree import DraftPlan, most_probable
 
 
 @register_policy("specexec")

@@ -14,9 +14,8 @@ import numpy as np
 
 from specfit.core.policy import Cycle, register_policy
 from specfit.core.selection import Selection
-from specfit.core.tree import frontier
+from specfit.core.tree import frontier, most_probable
 from specfit.policies.evict import Evict
-from specfit.policies.most_probable import most_probable
 
 
 @register_policy("yggdrasil")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.decode import CycleRecord
-from specfit.core.tree import DraftTree
+from specfit.core.tree import DraftTree, most_probable
 from specfit.report.marginal import marginal_expert_s, marginal_misses
 from specfit.report.reenact import Look
 from specfit.report.what_if import Answer
@@ -54,7 +54,7 @@ def facts_of(record: CycleRecord) -> list[NodeFacts]:
     """Return the facts of every node, each followed by the nodes below it."""
     outcome = record.outcome
     cycle, selection, tree = outcome.cycle, outcome.selection, outcome.cycle.tree
-    order = np.lexsort((tree.depths, -tree.path_probs))
+    order = most_probable(tree, tree.path_probs)
     ranks = np.argsort(order)
     copies, expert_s = marginal_misses(cycle, selection), marginal_expert_s(cycle, selection)
     verdicts = ["chosen" if is_chosen else "" for is_chosen in selection.mask]

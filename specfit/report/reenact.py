@@ -27,7 +27,7 @@ from specfit.core.search import (
     SearchResult,
     StopDecision,
 )
-from specfit.core.tree import DraftPlan, DraftTree
+from specfit.core.tree import DraftPlan
 from specfit.sim.expert_pass import run_pass, run_prefill
 
 
@@ -245,6 +245,4 @@ def first_levels(cycle: Cycle, levels: int) -> Cycle:
     if levels == cycle.levels:
         return cycle
     count = int(np.count_nonzero(cycle.tree.depths <= levels))
-    names = ("tokens", "parents", "log_probs", "ranks", "entropies")
-    tree = DraftTree(*(getattr(cycle.tree, name)[:count].copy() for name in names))
-    return replace(cycle, tree=tree, levels=levels, is_exhausted=False)
+    return replace(cycle, tree=cycle.tree.first(count), levels=levels, is_exhausted=False)

@@ -11,7 +11,6 @@ from specfit.core.backend import Request
 from specfit.core.predictor import AcceptanceModel
 from specfit.core.tree import DraftTree
 from specfit.testing.contract import Contract, check, require
-from specfit.testing.examples import prefix
 from specfit.testing.random_policy import RandomPolicy
 from specfit.testing.toy import toy_backend
 from specfit.testing.worlds import run_toy
@@ -46,7 +45,7 @@ class AcceptanceContract(Contract):
         for tree in _trees():
             whole = self.make().calibrate(tree)
             for depth in range(tree.num_levels):
-                upper = prefix(tree, int((tree.depths <= depth).sum()))
+                upper = tree.first(int((tree.depths <= depth).sum()))
                 same = np.array_equal(self.make().calibrate(upper), whole[: len(upper)])
                 require(same, "A3", f"level {depth + 1} changes what is said of those above it")
 

@@ -127,17 +127,6 @@ def example_tree(shape: str) -> DraftTree:
     return DraftTree.from_arrays(np.array(parents, np.int32), np.array(cond_probs))
 
 
-def prefix(tree: DraftTree, num_nodes: int) -> DraftTree:
-    """Return the tree of the first `num_nodes` nodes."""
-    return DraftTree(
-        tokens=tree.tokens[:num_nodes].copy(),
-        parents=tree.parents[:num_nodes].copy(),
-        log_probs=tree.log_probs[:num_nodes].copy(),
-        ranks=tree.ranks[:num_nodes].copy(),
-        entropies=tree.entropies[:num_nodes].copy(),
-    )
-
-
 def example_cycle(shape: str) -> Cycle:
     """Return the cycle of an example tree, with no expert resident but the even ones.
 

@@ -15,7 +15,7 @@ from specfit.core.history import RoutingHistory
 from specfit.core.predictor import CoveragePredictor
 from specfit.core.tree import DraftPlan, DraftTree
 from specfit.testing.contract import Contract, check, require
-from specfit.testing.examples import example_geometry, prefix
+from specfit.testing.examples import example_geometry
 from specfit.testing.toy import ToyBackend, toy_backend
 
 SUM_TOLERANCE = 1e-3
@@ -80,7 +80,7 @@ class CoveragePredictorContract(Contract):
             whole = self._ask(case).copy()
             num_nodes = len(case.tree)
             for n in range(1, num_nodes):
-                part = self._ask(case, prefix(case.tree, n))
+                part = self._ask(case, case.tree.first(n))
                 same = _same(part, whole[:n])
                 require(same, "V4", f"node {n} changes what is said of earlier ones")
             rest = self._ask(case, first=num_nodes // 2)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specfit.core.errors import InvalidInputError
-from specfit.core.tree import DraftTree
+from specfit.core.tree import DraftTree, most_probable
 from specfit.sim.drawn import drawn_by_plan
 from specfit.sim.synth import measures
 from specfit.sim.synth.parameters import (
@@ -173,7 +173,7 @@ def _committed(reader: TraceReader, *, top_k: int, depth: int, max_nodes: int) -
         place = 0
         while place < len(rows) - depth:
             tree, answers = _tree(reader, rows[place], top_k, depth)
-            order = np.lexsort((tree.depths, -tree.path_probs))[:max_nodes]
+            order = most_probable(tree, tree.path_probs)[:max_nodes]
             accepted = _num_accepted(tree, answers, frozenset(order.tolist()))
             place += accepted + 1
             tokens += accepted + 1
@@ -187,15 +187,7 @@ def _tree(
     """Return the tree that a plan draws, cut at `depth`, and the target's token after each node."""
     drawn = drawn_by_plan(row, reader.metadata.plans, top_k, depth)
     count = drawn.num_nodes(min(depth, drawn.num_levels))
-    tree = drawn.tree
-    cut = DraftTree(
-        tree.tokens[:count],
-        tree.parents[:count],
-        tree.log_probs[:count],
-        tree.ranks[:count],
-        tree.entropies[:count],
-    )
-    return cut, row.answers.target_tokens[drawn.answer_rows[:count]]
+    return drawn.tree.first(count), row.answers.target_tokens[drawn.answer_rows[:count]]
 
 
 def _num_accepted(tree: DraftTree, answers: np.ndarray, selected: frozenset[int]) -> int:

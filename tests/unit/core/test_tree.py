@@ -9,7 +9,14 @@ import pytest
 
 from specfit.core import _kernels
 from specfit.core.errors import InvalidPlanError, InvalidTreeError
-from specfit.core.tree import DraftLevel, DraftPlan, DraftTree, frontier, path_products
+from specfit.core.tree import (
+    DraftLevel,
+    DraftPlan,
+    DraftTree,
+    frontier,
+    most_probable,
+    path_products,
+)
 
 #      0
 #    1   2
@@ -187,3 +194,42 @@ def test_the_true_path_goes_where_tokens_agree() -> None:
     """Tokens are node numbers; the target goes 1, 4, and then where nothing is known."""
     targets = np.array([1, 4, 5, 0, -1, 6, 0])
     assert np.flatnonzero(tree().on_path(targets)).tolist() == [0, 1, 4]
+
+
+def test_the_first_nodes_are_the_tree_before_the_others_were_drawn() -> None:
+    whole = tree()
+    for num_nodes in range(1, len(whole) + 1):
+        first = whole.first(num_nodes)
+        assert len(first) == num_nodes
+        for name in ("tokens", "parents", "log_probs", "ranks", "entropies", "depths"):
+            expected = getattr(whole, name)[:num_nodes].tolist()
+            assert getattr(first, name).tolist() == expected
+
+
+@pytest.mark.parametrize("num_nodes", [-1, 0, 8])
+def test_a_tree_has_no_more_first_nodes_than_nodes(num_nodes: int) -> None:
+    with pytest.raises(InvalidTreeError, match=f"1 to 7; got {num_nodes}"):
+        tree().first(num_nodes)
+
+
+def test_the_most_probable_come_first_and_of_equal_ones_the_shallower() -> None:
+    """Node 5 is as probable as its parent 2 and as node 3; node 6 is a half of its parent, 4."""
+    path_probs = path_products(PARENTS, PROBS)
+    assert path_probs.tolist() == [1.0, 0.5, 0.25, 0.25, 0.125, 0.25, 0.0625]
+    assert most_probable(tree(), path_probs).tolist() == [0, 1, 2, 3, 5, 4, 6]
+
+
+def test_the_most_probable_nodes_are_the_best_selection_of_their_number() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        t = random_tree(rng)
+        t = t.first(min(len(t), 8))
+        order = most_probable(t, t.path_probs)
+        closed: dict[int, float] = {}
+        for bits in range(1, 2 ** len(t), 2):  # the root is in
+            nodes = [n for n in range(len(t)) if bits >> n & 1]
+            if all(t.parents[n] in nodes for n in nodes[1:]):
+                value = float(t.path_probs[nodes].sum())
+                closed[len(nodes)] = max(closed.get(len(nodes), 0.0), value)
+        found = np.cumsum(t.path_probs[order])
+        assert found.tolist() == pytest.approx([closed[n] for n in range(1, len(t) + 1)])

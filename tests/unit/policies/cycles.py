@@ -17,7 +17,7 @@ from specfit.core.experts import Residency
 from specfit.core.policy import Cycle, Outcome, Policy
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan, DraftTree
-from specfit.testing.examples import example_geometry, make_cycle, prefix
+from specfit.testing.examples import example_geometry, make_cycle
 
 GEOMETRY = example_geometry()
 
@@ -66,7 +66,7 @@ def cycle_of(
 
 def after(cycle: Cycle, num_nodes: int) -> Cycle:
     """Return the cycle when only its first nodes were drafted."""
-    tree = prefix(cycle.tree, num_nodes)
+    tree = cycle.tree.first(num_nodes)
     return replace(cycle, tree=tree, levels=tree.num_levels)
 
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from specfit.core.tree import DraftTree
+from specfit.core.tree import DraftTree, most_probable
 from specfit.policies import Ddd, DySpec, Eagle3, OptTree, SpecExec, Talon
 from specfit.policies.dyspec import worth
-from specfit.policies.most_probable import most_probable
 from specfit.testing import strategies
 from tests.unit.policies.cycles import after, chain_of, cycle_of, selected, tree_of
 

@@ -25,6 +25,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {f"reference/api/{layer}.md": api_page(layer) for layer in LAYERS}
     pages["reference/policies.md"] = plugin_page()
     pages["reference/cli.md"] = command_page()
+    pages["reference/benchmarks.md"] = benchmarks_page()
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
@@ -93,6 +94,12 @@ def command_page() -> str:
         lines += ["", f"## `{path}`", "", inspect.cleandoc(command.help or ""), ""]
         lines += option_table(command)
     return "\n".join(lines)
+
+
+def benchmarks_page() -> str:
+    """Return `benchmarks/README.md`; what it links to outside the site is named only."""
+    text = (ROOT / "benchmarks" / "README.md").read_text("utf-8").replace("](../docs/", "](../")
+    return re.sub(r"\[([^\]]+)\]\((?:[\w/]+\.py|\.\./README\.md[^)]*)\)", r"\1", text)
 
 
 def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -1,25 +1,11 @@
-"""Writes the tables of `docs/explanation/how-good-the-predictions-are.md` from the results file."""
+"""The predictor benchmark's tables for `docs/explanation/how-good-the-predictions-are.md`."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "predictors.json"
-PAGE = ROOT / "docs" / "explanation" / "how-good-the-predictions-are.md"
-START, END = "<!-- results:start -->", "<!-- results:end -->"
-
-
-def main() -> None:
-    """Replace what stands between the markers of the page."""
-    text = PAGE.read_text("utf-8")
-    before, _, rest = text.partition(START)
-    _, _, after = rest.partition(END)
-    report = json.loads(RESULTS.read_text("utf-8"))
-    PAGE.write_text(f"{before}{START}\n{block(report)}\n{END}{after}", "utf-8")
+from benchmarks.markdown import table
 
 
 def block(report: dict[str, Any]) -> str:
@@ -66,12 +52,12 @@ def _experts(rows: Sequence[dict[str, Any]]) -> list[str]:
     names = ["ECE", "worst layer", "Brier", "union: rank", "error", "absolute error"]
     return [
         "Recall at K of drafted nodes by depth (0 is the root):",
-        _table(["predictor", *depths], by_depth),
+        table(["predictor", *depths], by_depth),
         "By layer:",
-        _table(["predictor", *(f"layer {n}" for n in layers)], by_layer),
+        table(["predictor", *(f"layer {n}" for n in layers)], by_layer),
         "Calibration, and the marginal union, whose mean is "
         f"{rows[0]['union_mean']:.1f} experts a node:",
-        _table(["predictor", *names], others),
+        table(["predictor", *names], others),
     ]
 
 
@@ -82,7 +68,7 @@ def _overlap(rows: Sequence[dict[str, Any]]) -> list[str]:
     lines = [[kind, *(found.get((kind, d), "") for d in depths)] for kind in kinds]
     return [
         "Share of one node's experts that the other needs too, by the depth of the (lower) node:",
-        _table(["pair", *map(str, depths)], lines),
+        table(["pair", *map(str, depths)], lines),
     ]
 
 
@@ -100,7 +86,7 @@ def _acceptance(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]
     return [
         "ECE by depth of the nodes whose parent is on the true path; `identity` is the drafter:",
-        _table(["method", "Brier", *map(str, depths)], cells),
+        table(["method", "Brier", *map(str, depths)], cells),
     ]
 
 
@@ -118,14 +104,5 @@ def _simulated(report: dict[str, Any]) -> list[str]:
     return [
         f"*Simulated* speed-up of `specfit` over plain decoding with the same cache, "
         f"{num_prompts} prompts:",
-        _table(["experts", "coverage", "acceptance", *(f"`{cache}`" for cache in caches)], lines),
+        table(["experts", "coverage", "acceptance", *(f"`{cache}`" for cache in caches)], lines),
     ]
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-if __name__ == "__main__":
-    main()

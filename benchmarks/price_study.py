@@ -150,18 +150,16 @@ def tables(rows: Sequence[StudyRow]) -> str:
         of_cache = [r for r in rows if cache in (r.cache, "geometric mean of the caches")]
         lines = [f"{cache}:", "", head, rule]
         for price in dict.fromkeys(r.price for r in rows):
-            cells = [
-                np.exp(np.mean([np.log(r.speedup) for r in of_cache if at(r, price, d)]))
-                for d in DISCOUNTS
-            ]
-            lines.append(f"| {price} | " + " | ".join(f"{cell:.3f}" for cell in cells) + " |")
+            cells = [f"{mean_speedup(of_cache, price, d):.3f}" for d in DISCOUNTS]
+            lines.append(f"| {price} | " + " | ".join(cells) + " |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
-def at(row: StudyRow, price: str, discount: float) -> bool:
-    """Return whether a row is of this price and discount."""
-    return row.price == price and row.discount == discount
+def mean_speedup(rows: Sequence[StudyRow], price: str, discount: float) -> float:
+    """Return the geometric mean, over the caches of these rows, of one price and discount."""
+    found = [r.speedup for r in rows if r.price == price and r.discount == discount]
+    return float(np.exp(np.mean(np.log(found))))
 
 
 def described(

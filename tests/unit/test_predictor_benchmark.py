@@ -1,22 +1,12 @@
-"""The predictor benchmark: its page shows the committed results, its unions are right by hand."""
+"""The predictor benchmark: its unions are right by hand."""
 
 from __future__ import annotations
-
-import json
 
 import numpy as np
 import pytest
 
 from benchmarks.predictor_rows import marginal_unions
-from benchmarks.predictors_page import END, PAGE, RESULTS, START, block
 from specfit.core.tree import DraftTree
-
-
-def test_the_page_shows_the_committed_results() -> None:
-    _, start, rest = PAGE.read_text("utf-8").partition(START)
-    shown, end, _ = rest.partition(END)
-    assert start and end
-    assert shown.strip() == block(json.loads(RESULTS.read_text("utf-8"))).strip()
 
 
 def test_marginal_unions_by_hand() -> None:

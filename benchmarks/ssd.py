@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import shutil
 import sys
@@ -253,6 +254,7 @@ def measure_all(folder: Path, part: Slice, given: argparse.Namespace) -> dict[st
         "prompts": given.prompts,
         "tokens": given.tokens,
         "rows": rows,
+        "load_average_after": os.getloadavg(),
         "manifest": manifest(
             torch=torch.__version__,
             torch_threads=torch.get_num_threads(),

@@ -19,6 +19,7 @@ from specfit.cli.specs import profile_from
 from specfit.core.experts import ModelGeometry
 from specfit.core.predictor import predictors
 from specfit.core.profile import HardwareProfile
+from specfit.data import ESFT_ROUTING
 from specfit.policies.acceptance.adaptive import Adaptive
 from specfit.policies.fitting.calibration import AcceptanceFit
 from specfit.policies.fitting.predictors import PredictorFit
@@ -119,7 +120,7 @@ def write_synth(task: str, half: str, folder: Path, num_prompts: int, num_tokens
 def write_recorded(half: str, folder: Path, num_prompts: int, num_tokens: int) -> None:
     """Give the recorded routing of DeepSeek-V2-Lite drawn trees: every other text for a half."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with np.load(esft.BUNDLED, allow_pickle=False) as arrays:
+    with np.load(ESFT_ROUTING, allow_pickle=False) as arrays:
         tasks = sorted(name[:-4] for name in arrays.files if name.endswith("_ids"))
         texts = [
             text

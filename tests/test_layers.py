@@ -13,10 +13,10 @@ MAY_IMPORT = {
     "core": set(),
     "policies": {"core"},
     "sim": {"core"},
-    "backends": {"core"},
+    "backends": {"core", "data"},
     "testing": {"core", "backends"},
     "report": {"core", "sim"},
-    "data": set(),
+    "data": {"core"},
     "cli": {"core", "policies", "sim", "backends", "testing", "report", "data"},
 }
 THIRD_PARTY = {

@@ -59,11 +59,12 @@ def panel_svg(trace: Path) -> str:
     from rich.console import Console
 
     from specfit.backends.tokens import token_decoder
-    from specfit.cli.inputs import inputs_of_trace, model_folder
+    from specfit.cli.inputs import inputs_of_trace
     from specfit.cli.replay import hardware_of
     from specfit.cli.specs import cost_from, policy_from
     from specfit.cli.watch_panel import Run, panel
     from specfit.core.cache import make_cache
+    from specfit.data import model_folder
     from specfit.sim.plain_estimate import PlainEstimate
     from specfit.sim.replay import replay
     from specfit.sim.trace import TraceReader

@@ -70,6 +70,7 @@ def load(
     CheckpointError
         The model or the head is missing, damaged or of another architecture.
     """
+    folder = model_folder(model)
     import torch
 
     from specfit.backends.checkpoint import Checkpoint
@@ -79,7 +80,6 @@ def load(
     where = make_device(device, link)
     if dtype not in ("float32", "bfloat16"):
         raise InvalidInputError(f"dtype must be float32 or bfloat16; got '{dtype}'.")
-    folder = model_folder(model)
     checkpoint = Checkpoint.open(folder)
     head_folder = _head_folder(folder, head) if drafter is None else None
     head_checkpoint = HeadCheckpoint.load(head_folder, checkpoint.config) if head_folder else None

@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +24,10 @@ from specfit.core.errors import CheckpointError
 from specfit.core.experts import ModelGeometry
 from specfit.core.profile import HardwareProfile
 from specfit.core.selection import Selection
+from specfit.core.shapes import QWEN3_30B_A3B
 from specfit.core.tree import DraftPlan, DraftTree, most_probable
+from specfit.data import PROMPTS
 
-BUNDLED_TEXTS = Path(__file__).parent.parent / "data" / "prompts" / "tune.jsonl"
 NUM_PROMPTS = 3
 NUM_ROUNDS = 5  # of all sizes, a prompt
 SIZES = (1, 32, 4, 16, 1, 2, 64, 8)
@@ -38,7 +38,6 @@ MEMORY_SHARE = 0.8
 """Of the memory that is free, how much slots may take while calibrating."""
 
 QWEN3_COPY_S = 0.377e-3
-QWEN3_COPIES_PER_TOKEN = 384
 QWEN3_COMPUTE_S = 13.5e-3
 LATENCY_SHARE = 0.01 / 0.377
 
@@ -126,7 +125,7 @@ def pcie4_link(profile: HardwareProfile, geometry: ModelGeometry) -> EmulatedLin
     Here the compute is that of the profile and the copies are ``L K``; a copy takes
     ``10.7 * ar_token_s / (L K)``. 10 us of the 377 are latency, and here the same share is.
     """
-    ratio = QWEN3_COPIES_PER_TOKEN * QWEN3_COPY_S / QWEN3_COMPUTE_S
+    ratio = QWEN3_30B_A3B.experts_of_token * QWEN3_COPY_S / QWEN3_COMPUTE_S
     copies = geometry.num_layers * geometry.experts_per_token
     copy_s = ratio * ar_token_s(profile, geometry) / copies
     transfer_s = (1 - LATENCY_SHARE) * copy_s
@@ -288,7 +287,7 @@ def _median(values: list[float]) -> float:
 
 def _bundled_prompts(backend: TorchBackend) -> list[list[int]]:
     try:
-        lines = BUNDLED_TEXTS.read_text(encoding="utf-8").splitlines()[:NUM_PROMPTS]
+        lines = (PROMPTS / "tune.jsonl").read_text(encoding="utf-8").splitlines()[:NUM_PROMPTS]
     except OSError as error:
         raise CheckpointError(f"the bundled texts are missing: {error}. Install again.") from error
     return [backend.tokenizer(json.loads(line)["text"])["input_ids"] for line in lines]

@@ -43,11 +43,11 @@ def check_head(
     from specfit.backends import load
     from specfit.backends.eagle3_checkpoint import OVERRIDES
     from specfit.backends.head_check import SUSPICIOUS
-    from specfit.cli.inputs import BUNDLED, model_folder
+    from specfit.data import PROMPTS
 
-    texts = prompts or BUNDLED / "prompts" / "tune.jsonl"
+    texts = prompts or PROMPTS / "tune.jsonl"
     with load(
-        model_folder(model), drafter="none", cache=cache, device=device, dtype=dtype, packed=packed
+        model, drafter="none", cache=cache, device=device, dtype=dtype, packed=packed
     ) as backend:
         report = _report(head, backend, texts, tokens)
     if as_json:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specfit.cli.inputs import BUNDLED
 from specfit.cli.live import Live, open_live
 from specfit.cli.live_options import LiveOptions
 from specfit.cli.prompts import Prompt, read_prompts
 from specfit.cli.replay import Replayer
 from specfit.cli.specs import plan_from, policy_from
 from specfit.core.decode import DecodeResult, Observer
+from specfit.data import PROMPTS
 from specfit.report.comparison import Comparison, Contender
 from specfit.report.runs import Run
 from specfit.sim.trace import TraceReader
@@ -115,7 +115,7 @@ def entries_of(cache: str) -> tuple[Entry, ...]:
 
 def run_demo(options: DemoOptions, folder: Path, bars: Progress) -> DemoRun:
     """Do all of the demo; traces and the measured profile go to `folder`."""
-    prompts = read_prompts(options.prompts or BUNDLED / "prompts" / "demo.jsonl")
+    prompts = read_prompts(options.prompts or PROMPTS / "demo.jsonl")
     entries = entries_of(options.cache)
     wanted = LiveOptions(model=options.model, cache=options.cache, link="pcie4", threads=THREADS)
     recorded, runs = folder / "trace", folder / "trace-run"

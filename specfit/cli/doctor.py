@@ -46,8 +46,8 @@ def doctor(as_json: options.Json = False) -> None:
 def found() -> dict[str, str]:
     """Return the facts by name."""
     from specfit.backends.installation import cuda_in_torch
-    from specfit.cli.inputs import BUNDLED
     from specfit.cli.manifest import git_commit, manifest
+    from specfit.data import bundled_models
 
     locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -64,7 +64,7 @@ def found() -> dict[str, str]:
         "nvidia-smi": shutil.which("nvidia-smi") or "not found: decoding runs on the CPU",
         "CUDA in torch": cuda_in_torch(),
         "CUDA in specfit": cuda_in_specfit(),
-        "bundled models": ", ".join(sorted(p.parent.name for p in BUNDLED.glob("*/config.json"))),
+        "bundled models": ", ".join(bundled_models()),
         "terminal": terminal(),
         **{name: installed(name) for name in PACKAGES},
     }

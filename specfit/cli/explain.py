@@ -202,7 +202,7 @@ def sized(spec: str, capacity: int) -> str:
 def decoder_of(metadata: TraceMetadata, model: str | None) -> Decoder:
     """Return what turns tokens into text; token ids where the model is not at hand."""
     from specfit.backends.tokens import token_decoder
-    from specfit.cli.inputs import model_folder
+    from specfit.data import model_folder
 
     try:
         return token_decoder(model_folder(model or str(metadata.specs.get("model", ""))))

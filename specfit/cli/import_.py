@@ -45,12 +45,12 @@ def import_(
 
     Example: specfit import esft bundled --out deepseek
     """
+    from specfit.data import ESFT_ROUTING
     from specfit.sim.importers import import_trace
-    from specfit.sim.importers.esft import BUNDLED
     from specfit.sim.importers.imported import ImportOptions
 
     is_bundled = name == "esft" and file == "bundled"
-    path = BUNDLED if is_bundled else Path(file)
+    path = ESFT_ROUTING if is_bundled else Path(file)
     given = ImportOptions(num_experts, expert_bytes)
     if name == "sglang":
         from specfit.backends.tensor_file import load_plain

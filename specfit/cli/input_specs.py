@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specfit.cli.inputs import Inputs, inputs_of_trace, model_folder
+from specfit.cli.inputs import Inputs, inputs_of_trace
 from specfit.core.errors import CheckpointError
+from specfit.data import model_folder
 
 if TYPE_CHECKING:
     from specfit.core.experts import ModelGeometry

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specfit.cli.console import print_note
-from specfit.core.errors import CheckpointError, did_you_mean
+from specfit.core.errors import CheckpointError
+from specfit.data import model_folder
 
 if TYPE_CHECKING:
     from specfit.core.experts import ModelGeometry
     from specfit.core.noise import Sampling
     from specfit.core.predictor import AcceptanceModel, CoveragePredictor
     from specfit.sim.trace import TraceMetadata
-
-BUNDLED = Path(__file__).parents[1] / "data"
 
 
 @dataclass(frozen=True)
@@ -27,24 +26,6 @@ class Inputs:
 
     predictor: CoveragePredictor
     acceptance: AcceptanceModel
-
-
-def model_folder(model: str) -> Path:
-    """Return the checkpoint folder of a bundled model's name or of a path.
-
-    Raises
-    ------
-    CheckpointError
-        There is no such model; the message names the nearest.
-    """
-    for folder in (BUNDLED / model, Path(model)):
-        if (folder / "config.json").is_file():
-            return folder
-    bundled = sorted(p.parent.name for p in BUNDLED.glob("*/config.json"))
-    raise CheckpointError(
-        f"no model '{model}': it must be a folder with a config.json, or bundled "
-        f"({', '.join(bundled) or 'none is'}).{did_you_mean(model, bundled)}"
-    )
 
 
 def inputs_of_model(folder: Path, geometry: ModelGeometry, sampling: Sampling) -> Inputs:

@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from specfit.cli.console import progress
-from specfit.cli.inputs import Inputs, inputs_of_model, model_folder
+from specfit.cli.inputs import Inputs, inputs_of_model
 from specfit.cli.live_options import LiveOptions, ModelOptions
 from specfit.cli.specs import LinkSpec, cost_from, link_from, profile_from
 from specfit.core.backend import Request
 from specfit.core.decode import DecodeLoop, Observer
 from specfit.core.errors import InvalidInputError
+from specfit.data import model_folder
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -113,11 +114,11 @@ def open_live(options: LiveOptions, bars: Progress | None = None) -> Iterator[Li
     from specfit.core.search import warm_up as warm_up_search
     from specfit.policies.inputs import warm_up as warm_up_inputs
 
-    sampling = options.sampling
+    folder, sampling = model_folder(options.model), options.sampling
     link = None if options.link is None else link_from(options.link)
     given = None if options.profile is None else profile_from(options.profile)
     with load_backend(options, cache=options.cache, bars=bars) as backend:
-        inputs = inputs_of_model(model_folder(options.model), backend.geometry, sampling)
+        inputs = inputs_of_model(folder, backend.geometry, sampling)
         profile = connect(backend, given or measured_profile(backend, bars), link)
         cost = cost_from(options.cost, profile)
         warm_up_search()
@@ -146,7 +147,7 @@ def load_backend(
 
     with progress() if bars is None and options.packed else nullcontext(bars) as shown:
         return load(
-            model_folder(options.model),
+            options.model,
             head=options.head,
             drafter=options.drafter,
             cache=cache,

@@ -4,50 +4,26 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, print_table
-from specfit.core.errors import CheckpointError, InvalidInputError, did_you_mean
+from specfit.core.errors import CheckpointError, InvalidInputError
+from specfit.core.shapes import ITEM_BYTES, KNOWN_SHAPES, ModelShape
+from specfit.core.units import BYTES, bytes_of
+from specfit.data import model_folder
 
 if TYPE_CHECKING:
     from specfit.core.profile import HardwareProfile
 
-GIB = 2**30
+GIB = BYTES["GiB"]
 WORKSPACE_BYTES = GIB
 """On the device, for activations, logits and what torch keeps aside."""
 LOADING_BYTES = 2 * GIB
 """On the host, beside the weights, at most."""
-ITEM_BYTES = {"float32": 4, "bfloat16": 2}
-KNOWN: dict[str, dict[str, int]] = {
-    "qwen3-30b-a3b": {
-        "hidden_size": 2048,
-        "num_hidden_layers": 48,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "moe_intermediate_size": 768,
-        "vocab_size": 151936,
-    },
-    "qwen3-235b-a22b": {
-        "hidden_size": 4096,
-        "num_hidden_layers": 94,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "moe_intermediate_size": 1536,
-        "vocab_size": 151936,
-    },
-}
 PUBLISHED_HIT_RATES = (
     (0.0, 0.0),
     (8 / 128, 0.366),
@@ -60,7 +36,10 @@ PUBLISHED_HIT_RATES = (
 as published for Qwen3-30B-A3B; in between it is interpolated."""
 
 ModelName = Annotated[
-    str, typer.Option("--model", "-m", help=f"Checkpoint folder, or {' or '.join(KNOWN)}.")
+    str,
+    typer.Option(
+        "--model", "-m", help=f"Checkpoint folder, tiny (bundled), {' or '.join(KNOWN_SHAPES)}."
+    ),
 ]
 Gpu = Annotated[str, typer.Option("--gpu", help="Device memory, like 24GiB.")]
 Host = Annotated[str, typer.Option("--host", help="Host memory, like 64GiB.")]
@@ -122,14 +101,16 @@ def memory(
     """
     from specfit.cli.specs import profile_from
 
+    if dtype not in ITEM_BYTES:
+        raise InvalidInputError(f"--dtype must be {' or '.join(ITEM_BYTES)}; got '{dtype}'.")
     shape = model_shape(model)
     plan = plan_memory(
         shape,
-        device_bytes=size_of("--gpu", gpu),
-        host_bytes=size_of("--host", host),
-        item_bytes=item_bytes(dtype),
+        device_bytes=bytes_of(gpu, "--gpu"),
+        host_bytes=bytes_of(host, "--host"),
+        dtype=dtype,
         context=context,
-        head_bytes=size_of("--head-size", head_size),
+        head_bytes=bytes_of(head_size, "--head-size"),
     )
     hit_rate = expected_hit_rate(plan.slots_per_layer / plan.num_experts)
     speed = expected_tokens_per_s(profile_from(profile), shape, plan, hit_rate)
@@ -144,22 +125,17 @@ def memory(
     )
 
 
-def model_shape(name: str) -> dict[str, int]:
-    """Return the shape constants of a known model, or of a checkpoint folder.
+def model_shape(name: str) -> ModelShape:
+    """Return the shape constants of a published model, a bundled one, or a checkpoint folder.
 
     Raises
     ------
     CheckpointError
-        There is neither, or its configuration cannot be used.
+        There is none, or its configuration cannot be used.
     """
-    if name in KNOWN:
-        return KNOWN[name]
-    path = Path(name) / "config.json"
-    if not path.is_file():
-        raise CheckpointError(
-            f"no model '{name}'.{did_you_mean(name, KNOWN)} Give a checkpoint folder, or "
-            f"{' or '.join(KNOWN)}."
-        )
+    if name in KNOWN_SHAPES:
+        return KNOWN_SHAPES[name]
+    path = model_folder(name, KNOWN_SHAPES) / "config.json"
     try:
         raw: Any = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -168,22 +144,22 @@ def model_shape(name: str) -> dict[str, int]:
     if kind != "qwen3_moe":
         raise CheckpointError(f"{name} is of model_type '{kind}'; only 'qwen3_moe' is offloaded.")
     raw.setdefault("num_experts", raw.get("num_local_experts"))
-    keys = list(KNOWN["qwen3-30b-a3b"])
+    keys = [field.name for field in fields(ModelShape)]
     wrong = [key for key in keys if not isinstance(raw.get(key), int)]
     if wrong:
         raise CheckpointError(
             f"{path} must have whole numbers for {', '.join(keys)}; it has none for "
             f"{', '.join(wrong)}. Fetch the checkpoint again."
         )
-    return {key: raw[key] for key in keys}
+    return ModelShape(**{key: raw[key] for key in keys})
 
 
 def plan_memory(
-    shape: dict[str, int],
+    shape: ModelShape,
     *,
     device_bytes: int,
     host_bytes: int,
-    item_bytes: int,
+    dtype: str,
     context: int,
     head_bytes: int,
 ) -> MemoryPlan:
@@ -191,24 +167,24 @@ def plan_memory(
 
     Parameters
     ----------
-    shape : dict
+    shape : ModelShape
         As `model_shape` gives it.
     device_bytes, host_bytes : int
         The memory that there is.
-    item_bytes : int
-        Bytes of a number.
+    dtype : str
+        Of the weights: a key of `ITEM_BYTES`.
     context : int
         Most tokens of a text.
     head_bytes : int
         Size of the draft head.
     """
-    width, layers, dim = shape["hidden_size"], shape["num_hidden_layers"], shape["head_dim"]
-    heads, kv_heads = shape["num_attention_heads"], shape["num_key_value_heads"]
-    num_experts, per_token = shape["num_experts"], shape["num_experts_per_tok"]
-    expert = 3 * shape["moe_intermediate_size"] * width * item_bytes
+    width, layers, dim = shape.hidden_size, shape.num_hidden_layers, shape.head_dim
+    heads, kv_heads = shape.num_attention_heads, shape.num_key_value_heads
+    num_experts, per_token = shape.num_experts, shape.num_experts_per_tok
+    expert, item_bytes = shape.expert_bytes(dtype), ITEM_BYTES[dtype]
     attention = (2 * heads + 2 * kv_heads) * dim * width
     layer = attention + num_experts * width + 2 * width + 2 * dim
-    others = (layers * layer + 2 * shape["vocab_size"] * width + width) * item_bytes
+    others = (layers * layer + 2 * shape.vocab_size * width + width) * item_bytes
     rows = 2 * layers * kv_heads * dim * item_bytes * context
     left = device_bytes - others - rows - head_bytes - WORKSPACE_BYTES
     slots = max(0, min(num_experts, left // (layers * expert)))
@@ -237,42 +213,15 @@ def expected_hit_rate(share: float) -> float:
 
 
 def expected_tokens_per_s(
-    profile: HardwareProfile, shape: dict[str, int], plan: MemoryPlan, hit_rate: float
+    profile: HardwareProfile, shape: ModelShape, plan: MemoryPlan, hit_rate: float
 ) -> float:
     """Return the tokens a second of plain decoding that the profile predicts; 0 if it cannot."""
     if not plan.fits_device:
         return 0.0
-    experts = shape["num_hidden_layers"] * shape["num_experts_per_tok"]
+    experts = shape.experts_of_token
     copy_s = replace(profile, expert_bytes=plan.expert_bytes).copy_s
     compute_s = profile.tau_s(1) + experts * profile.resident_expert_s
     return 1 / (compute_s + experts * (1 - hit_rate) * copy_s)
-
-
-def size_of(option: str, text: str) -> int:
-    """Return the bytes that ``24GiB`` or ``500MiB`` means.
-
-    Raises
-    ------
-    InvalidInputError
-        It is no size.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(MiB|GiB)", text.strip())
-    if match is None:
-        raise InvalidInputError(f"{option} must be a size like 24GiB or 500MiB; got '{text}'.")
-    return int(float(match[1]) * {"MiB": 2**20, "GiB": GIB}[match[2]])
-
-
-def item_bytes(dtype: str) -> int:
-    """Return the bytes of a number of this type.
-
-    Raises
-    ------
-    InvalidInputError
-        The type is not supported.
-    """
-    if dtype not in ITEM_BYTES:
-        raise InvalidInputError(f"--dtype must be {' or '.join(ITEM_BYTES)}; got '{dtype}'.")
-    return ITEM_BYTES[dtype]
 
 
 def _rows(plan: MemoryPlan, hit_rate: float, speed: float, profile: str) -> list[tuple[str, str]]:

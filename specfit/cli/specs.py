@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -15,13 +14,13 @@ from specfit.core.policy import Policy, policies
 from specfit.core.profile import HardwareProfile
 from specfit.core.registry import Registry
 from specfit.core.tree import DraftPlan
+from specfit.core.units import bytes_per_s_of, seconds_of
+from specfit.data import profile_files
 
 if TYPE_CHECKING:
     from specfit.core.prefetch import Prefetcher
 
 T = TypeVar("T")
-
-SHIPPED_PROFILES = Path(__file__).parents[1] / "data" / "profiles"
 
 
 def policy_from(spec: str, settings: Sequence[str] = ()) -> Policy:
@@ -76,7 +75,7 @@ def profile_from(name: str) -> HardwareProfile:
     """Return the profile in a TOML file, or the shipped one of this name."""
     if name.endswith(".toml") and Path(name).is_file():
         return HardwareProfile.read(Path(name))
-    shipped = {path.stem: path for path in sorted(SHIPPED_PROFILES.glob("*.toml"))}
+    shipped = profile_files()
     if name in shipped:
         return HardwareProfile.read(shipped[name])
     near = [str(p) for p in Path(name).parent.glob("*.toml")] + list(shipped)
@@ -88,7 +87,7 @@ def profile_from(name: str) -> HardwareProfile:
 
 def shipped_profiles() -> list[HardwareProfile]:
     """Return the shipped profiles, by name."""
-    return [HardwareProfile.read(path) for path in sorted(SHIPPED_PROFILES.glob("*.toml"))]
+    return [HardwareProfile.read(path) for path in profile_files().values()]
 
 
 def plan_from(spec: str) -> DraftPlan:
@@ -142,24 +141,7 @@ def link_from(text: str) -> LinkSpec:
             f"a link must be none, pcie4 or latency+bandwidth like 20us+25GB/s; got '{text}'."
             f"{did_you_mean(text, ['none', 'pcie4'])}"
         )
-    return LinkSpec("given", seconds_from(latency), bytes_per_s_from(bandwidth))
-
-
-def seconds_from(text: str) -> float:
-    """Return the seconds that ``20us``, ``1.5ms`` or ``2s`` means."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)", text.strip())
-    if match is None:
-        raise InvalidInputError(f"a time must read like 20us, 1.5ms or 2s; got '{text}'.")
-    return float(match[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[match[2]]
-
-
-def bytes_per_s_from(text: str) -> float:
-    """Return the bytes a second that ``25GB/s``, ``800MB/s`` or ``2GiB/s`` means."""
-    units = {"MB": 1e6, "GB": 1e9, "MiB": 2.0**20, "GiB": 2.0**30}
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(MB|GB|MiB|GiB)/s", text.strip())
-    if match is None:
-        raise InvalidInputError(f"a bandwidth must read like 25GB/s or 800MB/s; got '{text}'.")
-    return float(match[1]) * units[match[2]]
+    return LinkSpec("given", seconds_of(latency), bytes_per_s_of(bandwidth))
 
 
 def build(

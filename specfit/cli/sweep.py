@@ -75,12 +75,12 @@ def sweep(
 
     Example: specfit sweep trace/ -o results/ -c lru -c sieve --size 25% --size 50% -b 12GB/s
     """
-    from specfit.cli.specs import bytes_per_s_from
+    from specfit.core.units import bytes_per_s_of
     from specfit.sim.sweep import product, run_sweep, with_sizes
     from specfit.sim.trace import TraceReader
 
     fingerprints = {str(path): TraceReader(path).fingerprint for path in traces}
-    links: list[float | None] = [bytes_per_s_from(text) for text in bandwidth]
+    links: list[float | None] = [bytes_per_s_of(text) for text in bandwidth]
     caches = with_sizes(cache or (["lru"] if size else ["lru:25%"]), size)
     cells = product(fingerprints, policy, caches, links or [None], seed)
     evaluate = Evaluate(

@@ -11,14 +11,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from specfit.backends import BUNDLED, load
+from specfit.backends import load
 from specfit.backends.eagle3_checkpoint import OVERRIDES, HeadCheckpoint
 from specfit.backends.head_check import Written, check_head, fit_of, write_texts
 from specfit.cli.main import app
 from specfit.core.errors import CheckpointError
+from specfit.data import PROMPTS, model_folder
 
-HEAD = BUNDLED["tiny"] / "eagle3"
-TUNE = BUNDLED["tiny"].parent / "prompts" / "tune.jsonl"
+HEAD = model_folder("tiny") / "eagle3"
+TUNE = PROMPTS / "tune.jsonl"
 
 
 @pytest.fixture(scope="module")

@@ -12,16 +12,16 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
+from specfit import data
 from specfit.backends.reference import StockModel
-from specfit.cli.inputs import BUNDLED
 from specfit.cli.live import open_live
 from specfit.cli.live_options import LiveOptions
 from specfit.cli.main import app
 from specfit.cli.prompts import read_prompts
 from specfit.testing.examples import example_profile
 
-PROMPTS = BUNDLED / "prompts" / "heldout.jsonl"
-TINY = BUNDLED / "tiny"
+PROMPTS = data.PROMPTS / "heldout.jsonl"
+TINY = data.model_folder("tiny")
 QUESTION = "Question: Tom has 3 apples and buys 4 more. How many apples has he?\nAnswer:"
 POLICIES = ["autoregressive", "eagle3:depth=4,top_k=3,max_nodes=12", "specfit"]
 

@@ -11,14 +11,14 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from specfit.backends import load
 from specfit.backends.custom_generate import SpecfitGenerate
-from specfit.cli.inputs import BUNDLED
 from specfit.core.cost import ProfileCost
 from specfit.core.decode import DecodeLoop
 from specfit.core.errors import InvalidInputError
+from specfit.data import model_folder
 from specfit.policies import Eagle3
 from specfit.testing.examples import DrafterAcceptance, UniformPredictor, example_profile
 
-TINY = BUNDLED / "tiny"
+TINY = model_folder("tiny")
 PROMPT = torch.tensor([[5, 80, 200, 31, 7]])
 
 

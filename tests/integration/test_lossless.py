@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from specfit.backends import BUNDLED, load
+from specfit.backends import load
 from specfit.backends.reference import StockModel
 from specfit.core.backend import Request
 from specfit.core.cost import ProfileCost
@@ -17,6 +16,7 @@ from specfit.core.decode import DecodeLoop, DecodeResult
 from specfit.core.noise import Sampling
 from specfit.core.policy import Policy
 from specfit.core.profile import HardwareProfile
+from specfit.data import FOLDER, PROMPTS
 from specfit.policies.autoregressive import Autoregressive
 from specfit.policies.eagle3 import Eagle3
 from specfit.policies.inputs import load_inputs
@@ -121,8 +121,8 @@ def test_stop_tokens_end_the_text_wherever_they_are(place: int) -> None:
 
 # The bundled model, when it is there.
 
-BUNDLED_TINY = BUNDLED["tiny"]
-PROMPT_FILE = Path(BUNDLED_TINY).parent / "prompts" / "heldout.jsonl"
+BUNDLED_TINY = FOLDER / "tiny"
+PROMPT_FILE = PROMPTS / "heldout.jsonl"
 needs_model = pytest.mark.skipif(
     not (BUNDLED_TINY / "model.safetensors").exists(), reason="the bundled model is not installed"
 )

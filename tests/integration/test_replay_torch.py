@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the live backend needs torch")
 
-from specfit.backends import BUNDLED, load
+from specfit.backends import load
 from specfit.core.backend import Request
 from specfit.core.cache import caches, make_cache
 from specfit.core.cost import ProfileCost
@@ -20,6 +20,7 @@ from specfit.core.decode import DecodeLoop, DecodeResult
 from specfit.core.noise import Sampling
 from specfit.core.policy import policies
 from specfit.core.tree import DraftPlan
+from specfit.data import model_folder
 from specfit.policies.inputs import load_inputs
 from specfit.sim.record_positions import record_positions
 from specfit.sim.record_run import RunRecorder
@@ -53,7 +54,7 @@ def requests(backend: TorchBackend, sampling: Sampling, num_tokens: int) -> list
 
 
 def loop(backend: TorchBackend | ReplayBackend, policy: str, sampling: Sampling) -> DecodeLoop:
-    predictor, acceptance = load_inputs(BUNDLED["tiny"], backend.geometry, sampling)
+    predictor, acceptance = load_inputs(model_folder("tiny"), backend.geometry, sampling)
     return DecodeLoop(backend, policies.make(policy), ProfileCost(PROFILE), predictor, acceptance)
 
 

@@ -2,15 +2,16 @@
 
 import pytest
 
-from specfit.cli.specs import SHIPPED_PROFILES, profile_from, shipped_profiles
+from specfit.cli.specs import profile_from, shipped_profiles
 from specfit.core.cost import ProfileCost
 from specfit.core.experts import Residency
+from specfit.data import profile_files
 from specfit.sim.synth.parameters import QWEN3_30B_A3B
 
 
 def test_each_profile_has_a_citation_and_its_file_s_name():
     profiles = shipped_profiles()
-    assert {p.name for p in profiles} == {path.stem for path in SHIPPED_PROFILES.glob("*.toml")}
+    assert {p.name for p in profiles} == set(profile_files())
     for profile in profiles:
         assert profile.kind == "cited"
         assert "arXiv" in profile.provenance

@@ -6,7 +6,6 @@ simulator and the live backends, which drive the same object, agree.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,9 +24,9 @@ from specfit.core.cache._kernels import (
 from specfit.core.errors import CapacityError, ContractError, InvalidInputError
 from specfit.core.experts import ModelGeometry, Residency
 from specfit.core.registry import Registry
+from specfit.core.units import BYTES, bytes_of, quantity
 
 IdArray = NDArray[np.int64]
-BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 @dataclass(frozen=True)
@@ -326,18 +325,16 @@ def cache_capacity(size: str, geometry: ModelGeometry) -> int:
     InvalidInputError
         The text is no size.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%|GiB|MiB|KiB|)", size.strip())
-    if match is None or (match[2] == "" and "." in match[1]):
-        raise InvalidInputError(
-            f"a cache size is a number of experts a layer (16), a share of all (25%) or bytes "
-            f"(8GiB); got '{size}'."
-        )
-    number, unit = float(match[1]), match[2]
+    number, unit = quantity(size) or (0.0, "no unit")
     if unit == "%":
         if not 0 < number <= 100:
             raise InvalidInputError(f"a share is above 0% and at most 100%; got '{size}'.")
         return round(number / 100 * geometry.num_experts)
-    if unit:
-        layer_bytes = geometry.expert_bytes * geometry.num_layers
-        return int(number * BYTES[unit] // layer_bytes)
+    if unit in BYTES:
+        return bytes_of(size) // (geometry.expert_bytes * geometry.num_layers)
+    if unit or not number.is_integer():
+        raise InvalidInputError(
+            f"a cache size is a number of experts a layer (16), a share of all (25%) or bytes "
+            f"(8GiB); got '{size}'."
+        )
     return int(number)

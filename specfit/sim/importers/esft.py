@@ -32,9 +32,6 @@ from specfit.sim.synth.texts import draw_prompt
 from specfit.sim.synth.world import Contexts, RoutingWorld
 from specfit.sim.trace import TraceWriter, metadata_of
 
-BUNDLED = Path(__file__).parents[2] / "data" / "routing" / "deepseek_v2_lite_esft.npz"
-"""A cut of the data, 12 texts of 1,545 tokens in all."""
-
 NUM_EXPERTS = 64
 EXPERT_BYTES = 3 * 2048 * 1408 * 2
 """One routed expert of DeepSeek-V2-Lite in bfloat16: three matrices of 2048 by 1408."""

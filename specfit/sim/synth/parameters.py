@@ -6,24 +6,18 @@ before any policy ran.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.errors import InvalidInputError, did_you_mean
-from specfit.core.experts import ModelGeometry
+from specfit.core.shapes import QWEN3_30B_A3B as QWEN3_SHAPE
 
 VOCAB_SIZE = 1024
 """Synthetic tokens: fewer than the model's, so that a few texts teach a token table."""
 
-QWEN3_30B_A3B = ModelGeometry(
-    num_layers=48,
-    num_experts=128,
-    experts_per_token=8,
-    expert_bytes=9_437_184,
-    vocab_size=VOCAB_SIZE,
-)
+QWEN3_30B_A3B = replace(QWEN3_SHAPE.geometry("bfloat16"), vocab_size=VOCAB_SIZE)
 """Qwen3-30B-A3B with bfloat16 experts, but for the vocabulary."""
 
 MEASURED_OVERLAP = {

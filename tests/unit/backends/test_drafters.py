@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specfit.backends import BUNDLED, load
+from specfit.backends import load
 from specfit.backends.checkpoint import Checkpoint
 from specfit.backends.cpu import CpuDevice
 from specfit.backends.draft_model import ModelDrafter, load_draft_model
@@ -23,6 +23,7 @@ from specfit.backends.torch_backend import TorchBackend
 from specfit.core.backend import Request
 from specfit.core.errors import BackendError, CheckpointError, InvalidInputError
 from specfit.core.tree import DraftPlan, DraftTree
+from specfit.data import model_folder
 from specfit.policies.eagle3 import Eagle3
 from specfit.testing.backend_contract import BackendContract
 from tests.unit.backends.models import PROMPT, decode, random_backend, random_model, stock_text
@@ -156,7 +157,7 @@ def _other(tree: DraftTree) -> DraftTree:
 @pytest.fixture
 def draft_folder(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "draft"
-    shutil.copytree(BUNDLED["tiny"], folder)
+    shutil.copytree(model_folder("tiny"), folder)
     yield folder
 
 
@@ -175,7 +176,7 @@ def test_permuted_token_ids_are_refused(draft_folder: Path) -> None:
     vocab[first], vocab[second] = vocab[second], vocab[first]
     path.write_text(json.dumps(raw), "utf-8")
     with pytest.raises(CheckpointError, match=r"2 of its .* other ids"):
-        load_draft_model(draft_folder, BUNDLED["tiny"], torch.device("cpu"))
+        load_draft_model(draft_folder, model_folder("tiny"), torch.device("cpu"))
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:

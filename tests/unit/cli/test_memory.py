@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from specfit.cli.main import app
-from specfit.cli.memory import GIB, KNOWN, expected_hit_rate, model_shape, plan_memory, size_of
-from specfit.core.errors import InvalidInputError
+from specfit.cli.memory import GIB, expected_hit_rate, model_shape, plan_memory
+from specfit.core.shapes import KNOWN_SHAPES, QWEN3_30B_A3B
 
 
-def plan(device: float = 24, host: float = 64, **changes: int):
-    given = {"item_bytes": 2, "context": 8192, "head_bytes": 0} | changes
+def plan(device: float = 24, host: float = 64, **changes: Any):
+    given = {"dtype": "bfloat16", "context": 8192, "head_bytes": 0} | changes
     return plan_memory(
-        KNOWN["qwen3-30b-a3b"],
+        QWEN3_30B_A3B,
         device_bytes=int(device * GIB),
         host_bytes=int(host * GIB),
         **given,
@@ -30,10 +32,10 @@ def test_sizes_are_those_of_the_checkpoint() -> None:
     assert found.others_bytes == 3_082_186_752
     assert found.context_bytes == 98_304 * 8192
     large = plan_memory(
-        KNOWN["qwen3-235b-a22b"],
+        KNOWN_SHAPES["qwen3-235b-a22b"],
         device_bytes=0,
         host_bytes=0,
-        item_bytes=2,
+        dtype="bfloat16",
         context=1,
         head_bytes=0,
     )
@@ -65,11 +67,10 @@ def test_hit_rates_rise_with_the_slots() -> None:
 
 
 def test_a_folder_is_read_in_both_spellings(tmp_path: Path) -> None:
-    known = KNOWN["qwen3-30b-a3b"]
-    raw = {"model_type": "qwen3_moe", **known}
+    raw = {"model_type": "qwen3_moe", **asdict(QWEN3_30B_A3B)}
     raw["num_local_experts"] = raw.pop("num_experts")
     (tmp_path / "config.json").write_text(json.dumps(raw))
-    assert model_shape(str(tmp_path)) == known
+    assert model_shape(str(tmp_path)) == QWEN3_30B_A3B
 
 
 def test_the_row_is_given_as_json() -> None:
@@ -97,12 +98,6 @@ def test_another_architecture_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     ran = CliRunner().invoke(app, ["memory", "--model", str(tmp_path)])
     assert ran.exit_code == 2 and "'llama'" in ran.stderr
-
-
-def test_sizes() -> None:
-    assert size_of("--gpu", "1.5GiB") == 3 * 2**29
-    with pytest.raises(InvalidInputError):
-        size_of("--gpu", "many")
 
 
 @pytest.mark.parametrize(

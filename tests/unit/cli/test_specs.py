@@ -2,13 +2,11 @@ import pytest
 
 from specfit.cli.specs import (
     LinkSpec,
-    bytes_per_s_from,
     cost_from,
     link_from,
     plan_from,
     policy_from,
     profile_from,
-    seconds_from,
 )
 from specfit.core.cost import ProfileCost
 from specfit.core.errors import InvalidInputError, UnknownPluginError
@@ -106,15 +104,6 @@ def test_plans():
         plan_from("autoregressive")
     with pytest.raises(UnknownPluginError, match="Did you mean 'eagle3'"):
         plan_from("eagle:depth=3")
-
-
-def test_units():
-    assert seconds_from("20us") == pytest.approx(2e-5)
-    assert bytes_per_s_from("25GB/s") == 25e9
-    with pytest.raises(InvalidInputError, match="20us"):
-        seconds_from("20")
-    with pytest.raises(InvalidInputError, match="25GB/s"):
-        bytes_per_s_from("25")
 
 
 def test_links():

@@ -26,6 +26,7 @@ GEOMETRY = example_geometry(num_layers=2, num_experts=16, experts_per_token=4)
         ("16MiB", 8),
         ("0.5GiB", 268),
         ("20000KiB", 10),
+        ("0.02GB", 10),
     ],
 )
 def test_a_size_is_a_number_a_share_or_bytes(size: str, capacity: int) -> None:
@@ -33,7 +34,7 @@ def test_a_size_is_a_number_a_share_or_bytes(size: str, capacity: int) -> None:
     assert cache_capacity(size, GEOMETRY) == capacity
 
 
-@pytest.mark.parametrize("size", ["", "many", "-3", "3.5", "25 percent", "1e3", "8GB"])
+@pytest.mark.parametrize("size", ["", "many", "-3", "3.5", "25 percent", "1e3", "8Gb"])
 def test_what_is_no_size_is_told_the_three_forms(size: str) -> None:
     with pytest.raises(InvalidInputError, match=r"number of experts .* share .* bytes"):
         cache_capacity(size, GEOMETRY)

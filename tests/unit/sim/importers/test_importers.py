@@ -250,9 +250,9 @@ def test_s2_moe_steps_become_cycles_with_an_unknown_root(tmp_path):
 
 
 def test_the_bundled_routing_replays_under_a_drafting_policy(tmp_path):
-    from specfit.sim.importers.esft import BUNDLED
+    from specfit.data import ESFT_ROUTING
 
-    with np.load(BUNDLED) as arrays:
+    with np.load(ESFT_ROUTING) as arrays:
         first = arrays["intent_ids"][:64]
     np.savez(tmp_path / "small.npz", intent_ids=first, intent_lens=np.array([64], np.int32))
     import_trace("esft", tmp_path / "small.npz", tmp_path / "t")

@@ -22,8 +22,14 @@ from specfit.core.profile import HardwareProfile
 from specfit.core.tree import DraftTree
 from specfit.policies import Autoregressive, SpecFit
 from specfit.policies.acceptance import Adaptive, Identity, Online
+from specfit.policies.fitting.scores import (
+    JudgedExperts,
+    judge_acceptance,
+    judge_draft,
+    likeliest_experts,
+    pooled,
+)
 from specfit.policies.predictors import TokenTable, Uniform
-from specfit.report.reliability import reliability
 from specfit.sim.metrics import measure
 from specfit.sim.oracle import NoisyOracle, Oracle
 from specfit.sim.replay import TraceReference, replay
@@ -63,29 +69,23 @@ def _judge_experts(
     drafts: Sequence[tuple[ObservedDraft, RoutingHistory]],
     geometry: ModelGeometry,
 ) -> Row:
-    k = geometry.experts_per_token
     hits: dict[tuple[int, int], list[float]] = {}
-    columns: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    parts: list[JudgedExperts] = []
     ranks, errors, sizes = [], [], []
     for draft, history in drafts:
-        probs = predictor.predict(draft.tree, history, 0)
-        needed = ExpertCoverage(draft.routing, geometry.num_experts).mask
-        best = np.argsort(-probs, axis=2, kind="stable")[:, :, :k]
-        share = np.take_along_axis(needed, best, 2).mean(axis=2)  # [N, L]
-        for depth in np.unique(draft.tree.depths).tolist():
-            for layer, value in enumerate(share[draft.tree.depths == depth].mean(axis=0)):
+        judged = judge_draft(predictor, draft, history, geometry)
+        share = judged.recall()  # [N, L]
+        for depth in np.unique(judged.depths).tolist():
+            for layer, value in enumerate(share[judged.depths == depth].mean(axis=0)):
                 hits.setdefault((layer, depth), []).append(float(value))
-        columns.append((probs, needed))
-        predicted, true = (marginal_unions(draft.tree, p) for p in (probs, needed))
+        parts.append(judged)
+        predicted, true = (marginal_unions(draft.tree, p) for p in (judged.probs, judged.needed))
         errors.append(predicted[1:] - true[1:])
         sizes.append(true[1:])
         if np.ptp(predicted[1:]) > 1e-6 and np.ptp(true[1:]) > 0:
             ranks.append(float(spearmanr(predicted[1:], true[1:]).statistic))
-    p, y = (np.concatenate([c[i] for c in columns]) for i in (0, 1))
-    whole, by_layer = (
-        reliability(p, y),
-        [reliability(p[:, layer], y[:, layer]).ece for layer in range(geometry.num_layers)],
-    )
+    judged = pooled(parts)
+    whole = judged.whole()
     error = np.concatenate(errors)
     means = {cell: float(np.mean(values)) for cell, values in hits.items()}
     depths = sorted({depth for _, depth in means})
@@ -96,7 +96,7 @@ def _judge_experts(
         "recall_by_layer": [float(np.mean([means[n, d] for d in depths])) for n in layers],
         "recall_by_layer_and_depth": [[means[n, d] for d in depths] for n in layers],
         "ece": whole.ece,
-        "ece_by_layer": by_layer,
+        "ece_by_layer": [layer.ece for layer in judged.by_layer()],
         "brier": whole.brier,
         "union_rank_correlation": float(np.mean(ranks)) if ranks else 0.0,
         "union_mean_error": float(error.mean()),
@@ -157,18 +157,11 @@ def acceptance_rows(
     shipped = {"adaptive, shipped, at rest": Adaptive(str(TINY / "acceptance"))}
     rows = []
     for name, model in {"identity": Identity(), **calibrated, **shipped}.items():
-        columns = []
-        for draft in (draft for text in texts for draft in text.drafts):
-            nodes, accepted = draft.judged()
-            tree = draft.tree
-            columns.append((tree.depths[nodes], model.calibrate(tree)[nodes], accepted))
-        depths, probs, accepted = (np.concatenate(column) for column in zip(*columns, strict=True))
-        for depth in (0, *np.unique(depths).tolist()):
-            inside = depths == depth if depth else np.ones(len(depths), bool)
-            found = reliability(probs[inside], accepted[inside])
-            rows.append({"method": name, "depth": depth or "all", **vars(found)})
-        whole = rows[-1 - int(depths.max())]
-        print(f"acceptance, {name:20s} ECE {whole['ece']:.4f}  Brier {whole['brier']:.4f}")
+        judged = judge_acceptance(model, texts)
+        whole = judged.whole()
+        for depth, found in {"all": whole, **judged.by_depth()}.items():
+            rows.append({"method": name, "depth": depth, **vars(found)})
+        print(f"acceptance, {name:20s} ECE {whole.ece:.4f}  Brier {whole.brier:.4f}")
     return rows
 
 
@@ -181,7 +174,7 @@ class Hard(CoveragePredictor):
 
     def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
         probs = self.inner.predict(tree, history, first)
-        best = np.argsort(-probs, axis=2, kind="stable")[:, :, : self.experts_per_token]
+        best = likeliest_experts(probs, self.experts_per_token)
         hard = np.zeros_like(probs)
         np.put_along_axis(hard, best, 1.0, axis=2)
         return hard

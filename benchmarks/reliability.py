@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.report.reliability import reliability
+from specfit.core.reliability import reliability
 
 
 def print_groups(

@@ -12,12 +12,11 @@ from specfit.cli import options
 from specfit.cli.console import print_json, print_note, print_table
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from specfit.core.experts import ModelGeometry
     from specfit.core.observed import ObservedText
     from specfit.core.predictor import AcceptanceModel, CoveragePredictor
-    from specfit.sim.trace import TraceMetadata, TraceReader
+    from specfit.core.reliability import Reliability
+    from specfit.sim.trace import TraceReader
 
 app = typer.Typer(
     no_args_is_help=True, help="Fit a predictor of experts or an acceptance model on a trace."
@@ -82,7 +81,7 @@ def fit_predictor(
     fit = PredictorFit(train, geometry, weights, _provenance(reader, train), max_nodes)
     with new_folder(out, owned_file=f"{kind}.json") as folder:
         predictor = fit.write(kind, folder)
-        rows = _judge_experts(predictor, Uniform(geometry), judge, reader.metadata)
+        rows = _expert_rows(predictor, Uniform(geometry), judge, geometry)
     _print(rows, f"{kind} on {len(judge)} held-out prompts", as_json)
     print_note(f"written to {out}. Next: specfit replay {trace} --predictor {kind}:folder={out}")
 
@@ -112,7 +111,7 @@ def fit_acceptance(
     sample, temperature = acceptance_sample(train), metadata.sampling.temperature
     fit = AcceptanceFit(sample, temperature, weights, _provenance(reader, train))
     with new_folder(out, owned_file="reliability.png") as folder:
-        rows = _judge_acceptance(fit.write(method, folder), judge, folder / "reliability", method)
+        rows = _acceptance_rows(fit.write(method, folder), judge, folder / "reliability", method)
     _print(rows, f"{method} on {len(judge)} held-out prompts", as_json)
     print_note(
         f"written to {out}, with reliability.png. "
@@ -155,81 +154,49 @@ def _provenance(reader: TraceReader, train: Sequence[ObservedText]) -> dict[str,
     )
 
 
-def _judge_experts(
+def _expert_rows(
     predictor: CoveragePredictor,
     before: CoveragePredictor,
     texts: Sequence[ObservedText],
-    metadata: TraceMetadata,
+    geometry: ModelGeometry,
 ) -> list[dict[str, Any]]:
     """Return one row a layer: recall at K, ECE and Brier score, of drafted nodes."""
-    import numpy as np
+    from specfit.policies.fitting.scores import judge_experts
 
-    from specfit.core.experts import ExpertCoverage
-    from specfit.report.reliability import reliability
-
-    geometry = metadata.geometry
-    columns: list[tuple[NDArray[Any], ...]] = []
-    for text in texts:
-        for draft, history in text.histories(geometry):
-            needed = ExpertCoverage(draft.routing, geometry.num_experts).mask
-            probs, plain = (
-                p.predict(draft.tree, history, 0)[draft.nodes] for p in (predictor, before)
-            )
-            columns.append((probs[1:], plain[1:], needed[1:]))
-    probs, plain, needed = (np.concatenate(column) for column in zip(*columns, strict=True))
-    rows = []
-    for layer in range(geometry.num_layers):
-        old, new = (reliability(p[:, layer], needed[:, layer]) for p in (plain, probs))
-        recall = recall_at_k(probs[:, layer], needed[:, layer], geometry.experts_per_token)
-        rows.append(_row(f"layer {layer}", old, new, recall_at_k=recall))
-    return rows
+    plain, fitted = (judge_experts(p, texts, geometry).drafted() for p in (before, predictor))
+    layers = zip(plain.by_layer(), fitted.by_layer(), fitted.recall().mean(axis=0), strict=True)
+    return [
+        _row(f"layer {layer}", old, new, recall_at_k=float(recall))
+        for layer, (old, new, recall) in enumerate(layers)
+    ]
 
 
-def recall_at_k(
-    probs: NDArray[np.floating], needed: NDArray[np.bool_], experts_per_token: int
-) -> float:
-    """Return the share of needed experts among the K likeliest; arrays [n, E]."""
-    import numpy as np
-
-    best = np.argsort(-probs, axis=1, kind="stable")[:, :experts_per_token]
-    return float(np.take_along_axis(needed, best, 1).sum() / needed.sum())
-
-
-def _judge_acceptance(
+def _acceptance_rows(
     model: AcceptanceModel, texts: Sequence[ObservedText], stem: Path, method: str
 ) -> list[dict[str, Any]]:
     """Return one row a depth, and draw the reliability of best children and of the others."""
-    import numpy as np
-
+    from specfit.core.reliability import reliability_curve
+    from specfit.policies.acceptance import Identity
+    from specfit.policies.fitting.scores import judge_acceptance
     from specfit.report import style
-    from specfit.report.reliability import draw_reliability, reliability, reliability_curve
+    from specfit.report.reliability import draw_reliability
 
-    columns = []
-    for draft in (draft for text in texts for draft in text.drafts):
-        nodes, accepted = draft.judged()
-        tree = draft.tree
-        after = model.calibrate(tree)[nodes]
-        columns.append(
-            (tree.depths[nodes], tree.ranks[nodes], tree.cond_probs[nodes], after, accepted)
-        )
-    depths, ranks, before, after, accepted = (
-        np.concatenate(column) for column in zip(*columns, strict=True)
-    )
-    rows, panels = [], []
-    for depth in np.unique(depths).tolist():
-        inside = depths == depth
-        old, new = (reliability(p[inside], accepted[inside]) for p in (before, after))
-        rows.append(_row(f"depth {depth}", old, new))
-    for name, inside in (("best children", ranks == 0), ("other children", ranks > 0)):
+    drafted, fitted = (judge_acceptance(m, texts) for m in (Identity(), model))
+    panels = []
+    for name, inside in (
+        ("best children", drafted.ranks == 0),
+        ("other children", drafted.ranks > 0),
+    ):
         if inside.any():
-            sides = (("as drafted", before), (method, after))
-            curves = [reliability_curve(n, p[inside], accepted[inside]) for n, p in sides]
+            sides = (("as drafted", drafted), (method, fitted))
+            curves = [reliability_curve(n, s.probs[inside], s.accepted[inside]) for n, s in sides]
             panels.append((name, curves))
     style.save(draw_reliability(panels, title="Acceptance: realised by predicted"), stem)
-    return rows
+    after = fitted.by_depth()
+    return [_row(f"depth {d}", old, after[d]) for d, old in drafted.by_depth().items()]
 
 
-def _row(group: str, old: Any, new: Any, **more: float) -> dict[str, Any]:
+def _row(group: str, old: Reliability, new: Reliability, **more: float) -> dict[str, Any]:
     return {
         "group": group,
         "num_predictions": new.count,

@@ -1,89 +1,18 @@
-"""How far predicted probabilities are from what happened: ECE, Brier score, and the picture."""
+"""The picture of how far predicted probabilities are from what happened."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
+from specfit.core.reliability import ReliabilityCurve
 from specfit.report import style
 
-NUM_BINS = 20
 WIDTH_IN = 4.2
 HEIGHT_IN = 4.9
 LEFT_IN = 0.75
-
-
-@dataclass(frozen=True)
-class Reliability:
-    """Predictions of one group against what happened.
-
-    Parameters
-    ----------
-    count : int
-        Predictions.
-    predicted, realised : float
-        Mean probability, and share that happened.
-    ece : float
-        Expected calibration error over 20 equal bins of the probability.
-    brier : float
-        Mean squared difference of probability and outcome.
-    """
-
-    count: int
-    predicted: float
-    realised: float
-    ece: float
-    brier: float
-
-
-@dataclass(frozen=True, eq=False)
-class ReliabilityCurve:
-    """Realised share by predicted probability.
-
-    Parameters
-    ----------
-    label : str
-        Name in the picture.
-    counts : int64[20]
-        Predictions of each bin.
-    predicted, realised : float64[20]
-        Mean probability, and share that happened; NaN in an empty bin.
-    """
-
-    label: str
-    counts: NDArray[np.int64]
-    predicted: NDArray[np.float64]
-    realised: NDArray[np.float64]
-
-
-def reliability(probs: NDArray[np.floating], happened: NDArray[np.bool_]) -> Reliability:
-    """Compare predictions with what happened; arrays of one shape, at least one prediction."""
-    p, y = probs.astype(np.float64).ravel(), happened.astype(np.float64).ravel()
-    gaps = np.abs(np.bincount(_bins(p), p - y, NUM_BINS))
-    return Reliability(
-        count=len(p),
-        predicted=float(p.mean()),
-        realised=float(y.mean()),
-        ece=float(gaps.sum() / len(p)),
-        brier=float(((p - y) ** 2).mean()),
-    )
-
-
-def reliability_curve(
-    label: str, probs: NDArray[np.floating], happened: NDArray[np.bool_]
-) -> ReliabilityCurve:
-    """Return the realised share in each of 20 equal bins of the probability."""
-    p, y = probs.astype(np.float64).ravel(), happened.astype(np.float64).ravel()
-    bins = _bins(p)
-    counts = np.bincount(bins, minlength=NUM_BINS)
-    filled = np.where(counts > 0, counts, np.nan)
-    predicted = np.bincount(bins, p, NUM_BINS) / filled
-    return ReliabilityCurve(label, counts, predicted, np.bincount(bins, y, NUM_BINS) / filled)
 
 
 def draw_reliability(
@@ -129,7 +58,3 @@ def _draw_panel(axes: Axes, name: str, curves: Sequence[ReliabilityCurve]) -> No
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         axes.spines[side].set_color(style.FAINT)
-
-
-def _bins(probs: NDArray[np.float64]) -> NDArray[np.int64]:
-    return np.minimum((probs * NUM_BINS).astype(np.int64), NUM_BINS - 1)

@@ -169,7 +169,9 @@ def test_copy_tables_that_fall_or_do_not_fit_are_refused() -> None:
     units, table = np.ones((1, 3)), np.array([[0.0, 1.0, 0.5]])
     with pytest.raises(InvalidInputError, match=r"layer_s\[0, 2\] = 0.5"):
         CopyTerms(units, table)
-    with pytest.raises(InvalidInputError, match=r"overlap must be one of none, layer, resident, pass"):
+    with pytest.raises(
+        InvalidInputError, match=r"overlap must be one of none, layer, resident, pass"
+    ):
         CopyTerms(units, np.array([[0.0, 1.0]]), "layers")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match=r"units\[0, 1\] = -1.0"):
         CopyTerms(np.array([[1.0, -1.0]]), np.array([[0.0, 1.0]]))

@@ -27,6 +27,7 @@ from benchmarks.policy_grid import BLIND, GRIDS, OURS, REFERENCES, rival_of
 from benchmarks.policy_replay import KNOWING, evaluate, reader_of, tokens_per_s
 from benchmarks.policy_worlds import WORLDS, World, prepare
 from specfit.cli.manifest import manifest
+from specfit.sim.metrics import regret
 from specfit.sim.sweep import Cell, run_sweep
 
 RESIDENT = ("15%", "25%", "50%", "75%", "90%")
@@ -106,7 +107,7 @@ class Outcomes:
 
     def regret(self, policy: str, place: Place) -> float:
         """Return the share of the best policy's speed that a policy lacks."""
-        return 1.0 - self.speeds[policy][place] / self.best(place)[1]
+        return regret(self.speeds[policy][place], self.best(place)[1])
 
     def gain(self, place: Place) -> float:
         """Return `specfit` over plain decoding, less 1."""
@@ -165,9 +166,9 @@ def missed_bars(name: str, found: Outcomes) -> list[str]:
     missed = []
     for place in found.places:
         where = f"{name}, {place[0]} resident, {place[1] / 1e9:.0f} GB/s"
-        regret, gain = found.regret(OURS, place), found.gain(place)
-        if regret > MOST_REGRET:
-            missed.append(f"{where}: {100 * regret:.1f} % below {found.best(place)[0]}")
+        lack, gain = found.regret(OURS, place), found.gain(place)
+        if lack > MOST_REGRET:
+            missed.append(f"{where}: {100 * lack:.1f} % below {found.best(place)[0]}")
         if gain < -MOST_LOSS:
             missed.append(f"{where}: {-100 * gain:.1f} % slower than plain decoding")
         if found.gain_share(place) < LEAST_GAIN_SHARE:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from specfit.report.measures import DASH, number_text
 from specfit.report.naming import OURS, PLAIN, link_name, short_names, trace_names
 from specfit.report.time_chart import PARTS, part_s
-from specfit.sim.metrics import Interval
+from specfit.sim.metrics import Interval, regret
 from specfit.sim.results import Place, Result, Results, depth_counts
 
 RIVAL = "eagle3"
@@ -91,12 +91,12 @@ def speed_table(results: Results) -> Table:
     """Return speed, speed-ups and regret, a row for each cell."""
 
     def cells(result: Result) -> list[Cell]:
-        m = result.metrics
+        m, best = result.metrics, results.best(result.place).metrics
         return [
             _number(m.tokens_per_s, 1),
             _gain(result, results.baseline(result.place, PLAIN)),
             _gain(result, results.baseline(result.place, RIVAL)),
-            _percent(regret(results, result), 1),
+            _percent(regret(m.tokens_per_s, best.tokens_per_s), 1),
             _number(m.committed_per_cycle, 2),
             _number(m.verified_per_cycle, 1),
             _number(m.levels_per_cycle, 2),
@@ -237,12 +237,6 @@ def prediction_table(results: Results) -> Table:
         header=("trace", "policy", "committed tokens", "copied experts"),
         rows=tuple(rows),
     )
-
-
-def regret(results: Results, result: Result) -> float:
-    """Return how much slower than the best policy of its place a result is; 0 for the best."""
-    best = results.best(result.place).metrics.tokens_per_s
-    return max(0.0, 1 - result.metrics.tokens_per_s / best)
 
 
 def summary(results: Results) -> list[str]:

@@ -245,6 +245,14 @@ def paired_ratio(
     return Interval(float(estimate), float(low), float(high))
 
 
+def regret(tokens_per_s: float, best_tokens_per_s: float) -> float:
+    """Return the share of the best policy's throughput that a policy lacks; NaN without a best.
+
+    0 for the best, and for a reference that is faster by looking ahead of the target.
+    """
+    return max(1.0 - _ratio(tokens_per_s, best_tokens_per_s), 0.0)
+
+
 def seconds_errors(
     live: Sequence[DecodeResult], replayed: Sequence[DecodeResult]
 ) -> NDArray[np.float64]:

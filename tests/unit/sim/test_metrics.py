@@ -20,6 +20,7 @@ from specfit.sim.metrics import (
     measure,
     paired_ratio,
     paired_speedup,
+    regret,
     seconds_errors,
 )
 from specfit.testing.examples import make_cycle
@@ -167,3 +168,18 @@ def test_seconds_are_compared_without_the_policys_own() -> None:
     np.testing.assert_allclose(seconds_errors(live, simulated), [(2.25 - 1.875) / 1.875])
     with pytest.raises(InvalidInputError, match=r"same cycles"):
         seconds_errors(live, [RESULT])
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_s", "expected"), [(10.0, 0.0), (7.5, 0.25), (0.0, 1.0), (12.0, 0.0)]
+)
+def test_regret_is_the_share_of_the_best_that_is_missing(
+    tokens_per_s: float, expected: float
+) -> None:
+    """Faster than the best is only a reference, which is not counted as one."""
+    assert regret(tokens_per_s, 10.0) == expected
+
+
+def test_without_a_best_there_is_no_regret_to_speak_of() -> None:
+    assert math.isnan(regret(5.0, 0.0))
+    assert math.isnan(regret(float("nan"), 5.0))

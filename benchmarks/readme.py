@@ -1,25 +1,10 @@
-"""Writes the README's results from the committed results file: no number there is typed by hand."""
+"""The README's table, from the results of the decoding benchmark; see `benchmarks.pages`."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "decode.json"
-START, END = "<!-- results:start -->", "<!-- results:end -->"
 PARTS = ("eagle3", "eagle3-tuned", "specfit")
-
-
-def main() -> None:
-    """Replace what stands between the markers of the README."""
-    report = json.loads(RESULTS.read_text(encoding="utf-8"))
-    readme = ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
-    before, _, rest = text.partition(START)
-    _, _, after = rest.partition(END)
-    readme.write_text(f"{before}{START}\n{block(report)}\n{END}{after}", encoding="utf-8")
 
 
 def block(report: dict[str, Any]) -> str:
@@ -62,7 +47,3 @@ def block(report: dict[str, Any]) -> str:
 def _interval(ratios: list[float]) -> str:
     ratio, low, high = ratios
     return f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
-
-
-if __name__ == "__main__":
-    main()

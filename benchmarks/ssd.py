@@ -252,6 +252,8 @@ def measure_all(folder: Path, part: Slice, given: argparse.Namespace) -> dict[st
         "read_threads": given.threads,
         "sequential_bytes_per_s": speeds,
         "prompts": given.prompts,
+        "train_prompts": given.train_prompts,
+        "calibration_cycles": given.calibration_cycles,
         "tokens": given.tokens,
         "rows": rows,
         "load_average_after": os.getloadavg(),

@@ -1,6 +1,6 @@
 """Expert caches beside others': equal misses on a million requests, and requests a second.
 
-Needs ``pip install -e '.[bench]'`` for libCacheSim, and ``pip install moe-policylang`` for the
+Needs ``pip install -e '.[cache-peers]'`` for libCacheSim, in an environment of its own, and ``pip install moe-policylang`` for the
 second table. Run: ``python -m benchmarks.cache_peers``; for quotable times under ``chrt -f 6``.
 
 Against libCacheSim: misses on one layer with one expert a request, where both mean the same. Speed

@@ -1,7 +1,8 @@
 """Expert caches beside others': equal misses on a million requests, and requests a second.
 
 Needs ``pip install -e '.[cache-peers]'`` for libCacheSim, in an environment of its own, and ``pip
-install moe-policylang`` for the second table. Run: ``python -m benchmarks.cache_peers``; for quotable times under ``chrt -f 6``.
+install moe-policylang`` for the second table. Run: ``python -m benchmarks.cache_peers``; for
+quotable times under ``chrt -f 6``.
 
 Against libCacheSim: misses on one layer with one expert a request, where both mean the same. Speed
 is ours for whole passes of a model's shape, as a replay drives the cache, and libCacheSim's for a

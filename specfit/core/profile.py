@@ -69,6 +69,8 @@ class HardwareProfile:
     def __post_init__(self) -> None:
         if self.kind not in ("measured", "emulated", "cited"):
             raise InvalidInputError(f"kind must be measured, emulated or cited; got '{self.kind}'.")
+        if isinstance(self.verify_table_s, list):  # as TOML and JSON have it
+            object.__setattr__(self, "verify_table_s", tuple(self.verify_table_s))
         for field in fields(self):
             _check_value(field.name, getattr(self, field.name), str(field.type))
         check_overlap(self.overlap)
@@ -135,8 +137,6 @@ class HardwareProfile:
             raise InvalidInputError(
                 f"{path}: missing {', '.join(missing)}. Run `specfit calibrate`."
             )
-        if isinstance(table.get("verify_table_s"), list):
-            table["verify_table_s"] = tuple(table["verify_table_s"])
         return cls(**table)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,8 @@ def test_a_file_that_is_missing_or_no_text_is_refused(
         path.write_bytes(content)
     with pytest.raises(InvalidInputError, match=r"cannot read the hardware profile .*profile.toml"):
         HardwareProfile.read(path)
+
+
+def test_a_profile_in_a_results_file_can_be_read_back() -> None:
+    measured = replace(example_profile(), verify_table_s=(1e-3, 2e-3))
+    assert HardwareProfile(**json.loads(json.dumps(asdict(measured)))) == measured

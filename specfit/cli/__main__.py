@@ -1,5 +1,20 @@
-"""Runs the command line as ``python -m specfit.cli``."""
+"""Where the program starts: as ``specfit`` and as ``python -m specfit.cli``."""
 
-from specfit.cli.main import app
+import sys
 
-app()
+from specfit.cli import INTERRUPTED
+
+
+def run() -> None:
+    """Run the command line; Ctrl-C while it is still being imported ends as one line, too."""
+    try:
+        from specfit.cli.main import app
+
+        app()
+    except KeyboardInterrupt:
+        sys.stderr.write("error: interrupted; nothing was written.\n")
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    run()

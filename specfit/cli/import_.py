@@ -45,6 +45,7 @@ def import_(
 
     Example: specfit import esft bundled --out deepseek
     """
+    from specfit.cli.outputs import keeping_prompts
     from specfit.data import ESFT_ROUTING
     from specfit.sim.importers import import_trace
     from specfit.sim.importers.imported import ImportOptions
@@ -56,7 +57,8 @@ def import_(
         from specfit.backends.tensor_file import load_plain
 
         given = replace(given, load_tensors=load_plain)
-    unknown = import_trace(name, path, out, given)
+    with keeping_prompts(out):
+        unknown = import_trace(name, path, out, given)
     if as_json:
         print_json([{"trace": str(out), "format": name, "not_said": list(unknown)}])
     print_note(f"{path.name} imported as {out}. The format does not say:")

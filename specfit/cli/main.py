@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ from typer.core import TyperGroup
 
 import specfit
 from specfit.cli import (
+    INTERRUPTED,
     calibrate,
     chat,
     check,
@@ -35,7 +37,7 @@ from specfit.cli.console import print_error
 from specfit.core.errors import SpecfitError
 
 MISUSE = 2
-INTERRUPTED = 130
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TORCH_EXTRA = ("torch", "transformers", "tokenizers")
 """What an installation that only simulates lacks."""
 
@@ -51,12 +53,16 @@ class Verbs(TyperGroup):
             print_error(str(error))
             raise typer.Exit(MISUSE) from None
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_the_rest()
             raise typer.Exit(0) from None
         except OSError as error:
-            if error.filename is None:
+            if error.filename is not None:
+                print_error(f"cannot use {error.filename}: {error.strerror}. Check the path.")
+            elif error.errno in NO_ROOM:
+                _drop_the_rest()
+                print_error(f"cannot write the result: {error.strerror}. Make room and repeat.")
+            else:
                 raise
-            print_error(f"cannot use {error.filename}: {error.strerror}. Check the path.")
             raise typer.Exit(MISUSE) from None
         except ModuleNotFoundError as error:
             if error.name not in TORCH_EXTRA:
@@ -69,6 +75,11 @@ class Verbs(TyperGroup):
         except KeyboardInterrupt as error:
             print_error(f"interrupted; {str(error) or 'nothing was written'}.")
             raise typer.Exit(INTERRUPTED) from None
+
+
+def _drop_the_rest() -> None:
+    """Let what is still to be written to stdout vanish, so that leaving does not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 app = typer.Typer(

@@ -48,6 +48,21 @@ def new_file(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+@contextmanager
+def keeping_prompts(trace: Path) -> Iterator[None]:
+    """Say of a Ctrl-C in the block, which writes a new trace, what of it is kept."""
+    was_there = trace.exists()
+    try:
+        yield
+    except KeyboardInterrupt:
+        if was_there or not trace.exists():
+            raise KeyboardInterrupt("no prompt was finished and nothing was written") from None
+        raise KeyboardInterrupt(
+            f"the finished prompts are kept in {trace}, marked unfinished; "
+            f"see: specfit check trace {trace}"
+        ) from None
+
+
 def _is_replaceable(path: Path, owned_file: str) -> bool:
     return path.is_dir() and ((path / owned_file).exists() or not any(path.iterdir()))
 

@@ -51,6 +51,7 @@ def record(
     Example: specfit record -o trace --prompt "Question: What is 3 + 4?" --plans chain:depth=5
     """
     from specfit.cli.live import open_live
+    from specfit.cli.outputs import keeping_prompts
     from specfit.cli.prompts import prompts_from
     from specfit.cli.specs import plan_from, policy_from
 
@@ -59,17 +60,12 @@ def record(
     drawn = tuple(plan_from(spec) for spec in plans)
     with open_live(live_options) as live:
         requests = [live.request(text.text, max_new_tokens) for text in texts]
-        try:
+        with keeping_prompts(out):
             if drawn:
                 with progress() as bars:
                     record_positions(live, requests, drawn, out, bars)
             else:
                 record_run(live, requests, chosen, out)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(
-                f"the finished prompts are kept in {out}, marked unfinished; "
-                f"see: specfit check trace {out}"
-            ) from None
     if as_json:
         kind = "positions" if drawn else "run"
         print_json([{"trace": str(out), "kind": kind, "num_prompts": len(requests)}])

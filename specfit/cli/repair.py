@@ -20,11 +20,13 @@ def repair(trace: TraceFolder, out: Out, as_json: options.Json = False) -> None:
 
     Example: specfit repair trace/ -o good/
     """
+    from specfit.cli.outputs import keeping_prompts
     from specfit.sim.trace import check_trace, repair_trace
 
     if check_trace(trace).num_good == 0:
         raise TraceFormatError(f"{trace} has no prompt that can be read in full; nothing to save.")
-    report = repair_trace(trace, out)
+    with keeping_prompts(out):
+        report = repair_trace(trace, out)
     for problem in report.problems:
         print_note(problem)
     if as_json:

@@ -111,9 +111,9 @@ def sweep(
                 on_cell=advance,
             )
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(
-                f"the finished cells are kept in {out}; the same command goes on from there"
-            ) from None
+            done = f"{spoken.done} of {spoken.total} cells are kept in {out}"
+            kept = f"{done}; the same command goes on from there"
+            raise KeyboardInterrupt(kept if spoken.done else "no cell was finished") from None
     print_note(f"{len(rows)} rows in {out / 'results.parquet'}. Next: specfit report {out}")
     if as_json:
         print_json(rows)

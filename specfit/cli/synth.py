@@ -54,6 +54,7 @@ def synth(
 
     Example: specfit synth --task gsm8k --out synth-gsm8k --seed 1
     """
+    from specfit.cli.outputs import keeping_prompts
     from specfit.cli.specs import plan_from
     from specfit.sim.synth.parameters import task_named
     from specfit.sim.synth.trace import write_synthetic
@@ -61,7 +62,7 @@ def synth(
     drawn = tuple(plan_from(spec) for spec in plans or DEFAULT_PLANS)
     chosen = task_named(task)
     num_tokens = max_new_tokens or chosen.text_tokens
-    with progress() as bars:
+    with keeping_prompts(out), progress() as bars:
         bar = bars.add_task("drawing texts", total=prompts * num_tokens)
         write_synthetic(
             out,

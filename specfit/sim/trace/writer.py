@@ -5,6 +5,7 @@ A recording that is killed loses at most the open part.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,7 +34,7 @@ class TraceWriter:
 
     Rows are added prompt by prompt: `add` for each cycle or position, then `end_prompt`. Make it
     with `create`. Where the ``with`` block is left by an error, the finished prompts stay and the
-    trace is left marked as unfinished.
+    trace is left marked as unfinished; without a finished prompt the folder is removed again.
     """
 
     def __init__(self, folder: Path, metadata: TraceMetadata, part_bytes: int) -> None:
@@ -167,6 +168,8 @@ class TraceWriter:
                 self._publish()
         elif self._file is not None:
             self._abandon(self._file)
+        if self._prompt == 0:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _abandon(self, file: pq.ParquetWriter) -> None:
         """Close the open file, which stays under its open name, as after a kill."""

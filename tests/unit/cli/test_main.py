@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import specfit
 from specfit.backends.installation import cuda_in_torch
 from specfit.cli import doctor
+from specfit.cli.__main__ import run as start
 from specfit.cli.main import app
 from specfit.core.errors import InvalidInputError
 
@@ -138,6 +139,27 @@ def test_a_reader_that_leaves_early_is_no_error():
     program = f"{sys.executable} -m specfit.cli show policies --json | head -c 1"
     ran = subprocess.run(["bash", "-o", "pipefail", "-c", program], capture_output=True, text=True)
     assert (ran.stdout, ran.stderr) == ("{", "")
+
+
+def test_a_full_disk_under_stdout_is_one_line():
+    program = f"{sys.executable} -m specfit.cli show policies > /dev/full"
+    ran = subprocess.run(["bash", "-c", program], capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("error: cannot write the result: No space left on device.")
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_an_interrupt_while_the_program_is_imported_is_one_line(monkeypatch, capsys):
+    class Importing:
+        @property
+        def app(self):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "specfit.cli.main", Importing())
+    with pytest.raises(SystemExit) as left:
+        start()
+    assert left.value.code == 130
+    assert capsys.readouterr().err == "error: interrupted; nothing was written.\n"
 
 
 @pytest.mark.parametrize(("what", "name"), [("policies", "eagle3"), ("caches", "lru")])

@@ -1,6 +1,6 @@
 import pytest
 
-from specfit.cli.outputs import new_file, new_folder
+from specfit.cli.outputs import keeping_prompts, new_file, new_folder
 from specfit.core.errors import InvalidInputError
 
 MARK = "results.json"
@@ -60,3 +60,18 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
         partial.write_text("whole")
     assert out.read_text() == "whole"
     assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("has_prompt", [True, False])
+def test_an_interrupted_trace_says_truly_what_is_kept(tmp_path, has_prompt):
+    trace = tmp_path / "trace"
+    said = "kept in .*trace, marked unfinished" if has_prompt else "nothing was written"
+    with pytest.raises(KeyboardInterrupt, match=said), keeping_prompts(trace):
+        if has_prompt:
+            trace.mkdir()
+        raise KeyboardInterrupt
+
+
+def test_a_trace_of_an_earlier_run_is_not_called_kept(tmp_path):
+    with pytest.raises(KeyboardInterrupt, match="nothing was written"), keeping_prompts(tmp_path):
+        raise KeyboardInterrupt

@@ -132,6 +132,19 @@ def test_a_recording_that_fails_keeps_its_finished_parts(tmp_path: Path) -> None
     assert "prompts from 1 on are missing" in trace.missing[0]
 
 
+def test_a_recording_that_fails_before_its_first_prompt_leaves_nothing(tmp_path: Path) -> None:
+    backend = toy_backend(CACHE)
+    folder = tmp_path / "t"
+    with (
+        pytest.raises(KeyboardInterrupt),
+        TraceWriter.create(folder, metadata_of(backend, "run")) as writer,
+    ):
+        loop = DecodeLoop(backend, POLICY, **parts(backend), observers=[RunRecorder(writer)])
+        next(loop.stream(REQUESTS[0]))
+        raise KeyboardInterrupt
+    assert not folder.exists()
+
+
 def test_a_cancelled_request_is_dropped_and_the_next_one_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,7 +92,8 @@ def expectation_text(record: CycleRecord) -> str:
     resident = outcome.cycle.residency.mask.mean()
     misses = int(outcome.verification.num_misses.sum())
     came = (
-        f"{counted(len(outcome.committed), 'token')} committed, {counted(misses, 'expert')} copied, "
+        f"{counted(len(outcome.committed), 'token')} committed, "
+        f"{counted(misses, 'expert')} copied, "
         f"{record.timings.cycle_s * 1e3:.1f} ms"
     )
     expected = outcome.selection.prediction

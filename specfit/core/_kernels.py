@@ -74,6 +74,53 @@ def fill_frontier(depths: Any, path_probs: Any, best: Any) -> int:
 
 
 @kernel
+def fill_accepted(parents: Any, tokens: Any, nodes: Any, answers: Any, rows: Any) -> int:
+    """Fill `rows`, intp[n], with the rows of `nodes` on the accepted path; return how many.
+
+    From the root, row 0, to the child that carries ``answers[row]``, and so on. `nodes`, intp[n],
+    ascend, so a child comes after its parent and the path is met in order.
+    """
+    rows[0] = 0
+    count = 1
+    for row in range(1, nodes.size):
+        node, last = nodes[row], rows[count - 1]
+        if parents[node] == nodes[last] and tokens[node] == answers[last]:
+            rows[count] = row
+            count += 1
+    return count
+
+
+@kernel
+def fill_text_path(parents: Any, tokens: Any, nodes: Any, text: Any, rows: Any) -> int:
+    """Fill `rows` with the rows of `nodes` on the path of a text; return how many.
+
+    The root comes first, then the child that carries ``text[0]``, and so on, at most `rows.size` of
+    them, which is no more than the tokens of the text.
+    """
+    if rows.size == 0:
+        return 0
+    rows[0] = 0
+    count = 1
+    for row in range(1, nodes.size):
+        if count == rows.size:
+            break
+        node = nodes[row]
+        if parents[node] == nodes[rows[count - 1]] and tokens[node] == text[count - 1]:
+            rows[count] = row
+            count += 1
+    return count
+
+
+@kernel
+def counts_up(nodes: Any) -> bool:
+    """Return whether the values are 0, 1, 2 and so on."""
+    for place in range(nodes.size):
+        if nodes[place] != place:
+            return False
+    return True
+
+
+@kernel
 def first_table_fault(table: Any) -> int:
     """Return the first index whose seconds are not finite or fall, or -1; float64[M], M >= 1."""
     for i in range(len(table)):

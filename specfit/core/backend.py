@@ -133,7 +133,8 @@ class Backend(ABC):
     """Drafts, verifies and keeps the experts for one request at a time; a context manager.
 
     The decode loop calls ``start``, then for each cycle ``draft_level`` as often as the policy
-    wants, ``verify`` once and ``commit`` once. After an error or a cancelled cycle, ``start``
+    wants (or ``draft`` once, where the policy looks at no level), ``verify`` once and ``commit``
+    once. After an error or a cancelled cycle, ``start``
     begins anew.
     """
 
@@ -152,6 +153,18 @@ class Backend(ABC):
     @abstractmethod
     def draft_level(self, plan: DraftPlan, tree: DraftTree) -> DraftLevel:
         """Return one more level of the tree; an empty one when the drafter has nothing to add."""
+
+    def draft(self, plan: DraftPlan, tree: DraftTree) -> tuple[DraftTree, bool]:
+        """Return the tree with all levels of a plan, and whether the drafter ran out before that.
+
+        The same as `draft_level` asked again and again, which it is by default.
+        """
+        for _ in range(plan.depth):
+            level = self.draft_level(plan, tree)
+            if len(level) == 0:
+                return tree, True
+            tree = tree.grow(level)
+        return tree, False
 
     @abstractmethod
     def verify(self, tree: DraftTree, selection: Selection) -> Verification:

@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._kernels import fill_accepted
 from specfit.core.backend import Backend, Prefill, Request, Verification
 from specfit.core.cost import CostModel
 from specfit.core.errors import InvalidInputError, InvalidPlanError, InvalidSelectionError
@@ -270,29 +271,33 @@ class DecodeLoop:
         )
 
     def _draft(self, cycle: Cycle) -> tuple[Cycle, float]:
-        clock, draft_s = self.backend.clock, 0.0
+        """Return the cycle with its drafted tree, and the seconds of drafting."""
         plan = self.policy.plan(cycle)
         if not isinstance(plan, DraftPlan):
             raise InvalidPlanError(f"plan must return a DraftPlan; got {type(plan).__name__}.")
         depth = min(plan.depth, cycle.max_depth)
         plan = DraftPlan(depth, plan.top_k, plan.max_nodes)
-        looks = type(self.policy).after_level is not Policy.after_level
-        if looks:
-            cycle = replace(cycle, plan=plan)
-        tree, levels, is_exhausted = cycle.tree, 0, False
-        while levels < depth:
-            before = clock()
-            level = self.backend.draft_level(plan, tree)
-            draft_s += clock() - before
-            is_exhausted = len(level) == 0
-            if is_exhausted:
-                break
-            tree, levels = tree.grow(level), levels + 1
-            if looks and levels < depth:
-                cycle = replace(cycle, tree=tree, levels=levels)
-                if not self.policy.after_level(cycle):
-                    break
+        if type(self.policy).after_level is not Policy.after_level:
+            return self._draft_by_level(replace(cycle, plan=plan))
+        before = self.backend.clock()
+        tree, is_exhausted = self.backend.draft(plan, cycle.tree)
+        draft_s = self.backend.clock() - before
+        levels = tree.num_levels
         cycle = replace(cycle, plan=plan, tree=tree, levels=levels, is_exhausted=is_exhausted)
+        return cycle, draft_s
+
+    def _draft_by_level(self, cycle: Cycle) -> tuple[Cycle, float]:
+        """Ask the policy after each level of the cycle's plan whether to draft another."""
+        clock, draft_s = self.backend.clock, 0.0
+        while cycle.levels < cycle.plan.depth:
+            before = clock()
+            level = self.backend.draft_level(cycle.plan, cycle.tree)
+            draft_s += clock() - before
+            if len(level) == 0:
+                return replace(cycle, is_exhausted=True), draft_s
+            cycle = replace(cycle, tree=cycle.tree.grow(level), levels=cycle.levels + 1)
+            if cycle.levels < cycle.plan.depth and not self.policy.after_level(cycle):
+                break
         return cycle, draft_s
 
 
@@ -338,21 +343,10 @@ def walk(tree: DraftTree, verification: Verification) -> tuple[tuple[int, ...], 
     carries it, the walk goes on there. Every emitted token is the target's, so the text is the
     target's for any tree and any selection.
     """
-    nodes = verification.nodes
-    parents, tokens = tree.parents[nodes].tolist(), tree.tokens[nodes].tolist()
-    target_tokens = verification.target_tokens.tolist()
-    node = 0
-    accepted: list[int] = []
-    emitted = [target_tokens[0]]
-    # A child comes after its parent, so the path is met in order.
-    for child, parent, token, answer in zip(
-        nodes.tolist(), parents, tokens, target_tokens, strict=True
-    ):
-        if parent == node and token == emitted[-1]:
-            node = child
-            accepted.append(child)
-            emitted.append(answer)
-    return tuple(accepted), tuple(emitted)
+    nodes, answers = verification.nodes, verification.target_tokens
+    rows = np.empty(len(nodes), np.intp)
+    path = rows[: fill_accepted(tree.parents, tree.tokens, nodes, answers, rows)]
+    return tuple(nodes[path[1:]].tolist()), tuple(answers[path].tolist())
 
 
 def truncate(emitted: tuple[int, ...], stop_ids: frozenset[int], remaining: int) -> tuple[int, ...]:

@@ -23,6 +23,8 @@ class RanPass:
         left.
     stall_s, compute_s : float
         Seconds that it waited for copies, and its other seconds.
+    num_prefetched, num_wasted : int
+        Experts that were copied ahead of it, and those of them that it did not need.
     """
 
     num_hits: NDArray[np.int64]
@@ -30,6 +32,8 @@ class RanPass:
     num_evictions: NDArray[np.int64]
     stall_s: float
     compute_s: float
+    num_prefetched: int = 0
+    num_wasted: int = 0
 
 
 class PassRunner(ABC):

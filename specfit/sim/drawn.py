@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._kernels import counts_up
 from specfit.core.errors import TraceCoverageError
 from specfit.core.tree import DraftLevel, DraftPlan, DraftTree
 from specfit.sim.trace.rows import CycleRow, PositionRow
@@ -51,6 +52,12 @@ class DrawnTree:
     def num_nodes(self, levels: int) -> int:
         """Return the nodes of the tree cut after `levels` levels."""
         return self._bounds[levels + 1]
+
+    def first_levels(self, levels: int) -> DraftTree:
+        """Return the tree cut after `levels` levels."""
+        if levels == self.num_levels:
+            return self.tree
+        return self.tree.first(self.num_nodes(levels))
 
     def level(self, number: int) -> DraftLevel:
         """Return level `number`, 1 for the root's children."""
@@ -106,7 +113,7 @@ def drawn_by_plan(
     nodes, trie = row.plan_nodes[chosen], row.trie
     asked = min(plans[chosen].depth, max_depth)
     is_exhausted = row.plan_levels[chosen] < asked
-    if len(plans) == 1 and len(nodes) == len(trie) and (np.diff(nodes) == 1).all():
+    if len(plans) == 1 and len(nodes) == len(trie) and counts_up(nodes):
         return DrawnTree(trie, nodes.astype(np.int64), is_exhausted)
     place = np.zeros(len(trie), np.int32)
     place[nodes] = np.arange(len(nodes), dtype=np.int32)

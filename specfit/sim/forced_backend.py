@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from specfit.core.backend import Backend, Verification
 from specfit.core.errors import InvalidInputError
-from specfit.core.passes import PassRunner
+from specfit.core.passes import PassRunner, RanPass
 from specfit.core.profile import HardwareProfile
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftLevel, DraftPlan, DraftTree
 from specfit.sim.replay_backend import ReplayBackend
 from specfit.sim.trace.reader import TraceReader
-from specfit.sim.trace.rows import Answers, PromptRow
+from specfit.sim.trace.rows import PromptRow
 
 
 class ForcedBackend(ReplayBackend):
@@ -61,6 +61,13 @@ class ForcedBackend(ReplayBackend):
         self._looked_up_s += self.clock() - started
         return level
 
+    def draft(self, plan: DraftPlan, tree: DraftTree) -> tuple[DraftTree, bool]:
+        """See `Backend.draft`; takes no time."""
+        started = self.clock()
+        drafted = super().draft(plan, tree)
+        self._looked_up_s += self.clock() - started
+        return drafted
+
     def verify(self, tree: DraftTree, selection: Selection) -> Verification:
         """See `Backend.verify`; takes the time of the pass."""
         started = self.clock()
@@ -95,17 +102,5 @@ class ForcedBackend(ReplayBackend):
             first += size
         return self.clock() - started
 
-    def _charge(self, nodes: NDArray[np.intp], answers: Answers) -> Verification:
-        ran = self._passes.run(answers.routing)
-        return Verification(
-            nodes=nodes,
-            target_tokens=answers.target_tokens,
-            target_probs=answers.target_probs,
-            margins=answers.margins,
-            routing=answers.routing,
-            num_hits=ran.num_hits,
-            num_misses=ran.num_misses,
-            num_evictions=ran.num_evictions,
-            stall_s=ran.stall_s,
-            compute_s=ran.compute_s,
-        )
+    def _run_pass(self, routing: NDArray[np.int16]) -> RanPass:
+        return self._passes.run(routing)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._kernels import fill_text_path
 from specfit.core.tree import DraftTree
 from specfit.sim.trace.rows import Answers
 
@@ -48,16 +49,11 @@ def follow_text(
     depth, margin
         Depth of a node whose answer was another token, and that answer's lead.
     """
-    ids, answered = nodes.tolist(), answers.target_tokens.tolist()
-    parents, tokens = tree.parents[nodes].tolist(), tree.tokens[nodes].tolist()
-    node, depth = -1, -1
-    for row, (parent, drafted) in enumerate(zip(parents, tokens, strict=True)):
-        # A child comes after its parent, so the path is met in order.
-        if parent != node or (depth >= 0 and drafted != text[depth]):
-            continue
-        node, depth = ids[row], depth + 1
-        if depth == len(text):
-            return
-        if answered[row] != text[depth]:
-            yield depth, float(answers.margins[row])
-            answers.target_tokens[row] = text[depth]
+    ahead = np.array(text, np.int64)
+    path = np.empty(min(len(nodes), len(text)), np.intp)
+    path = path[: fill_text_path(tree.parents, tree.tokens, nodes, ahead, path)]
+    differs = answers.target_tokens[path] != ahead[: len(path)]
+    for depth in np.flatnonzero(differs).tolist():
+        row = path[depth]
+        yield depth, float(answers.margins[row])
+        answers.target_tokens[row] = ahead[depth]

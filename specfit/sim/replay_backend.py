@@ -17,6 +17,7 @@ from specfit.core.cache.base import ExpertCache
 from specfit.core.errors import BackendError, InvalidInputError, TraceCoverageError
 from specfit.core.experts import Residency
 from specfit.core.pass_time import pass_time
+from specfit.core.passes import RanPass
 from specfit.core.profile import HardwareProfile
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftLevel, DraftPlan, DraftTree
@@ -152,10 +153,25 @@ class ReplayBackend(Backend):
             return drawn.level(number)
         if drawn.is_exhausted:
             return EMPTY_LEVEL
-        raise TraceCoverageError(
-            f"the trace holds {drawn.num_levels} levels of top_k={plan.top_k} {self._place()}; the "
-            f"policy asked for level {number}. {_advice(plan)}"
-        )
+        raise self._too_deep(plan, drawn.num_levels)
+
+    def draft(self, plan: DraftPlan, tree: DraftTree) -> tuple[DraftTree, bool]:
+        """See `Backend.draft`. The recorded tree, or its first levels.
+
+        Raises
+        ------
+        TraceCoverageError
+            The trace does not hold all levels of this plan.
+        """
+        if plan.depth == 0:
+            return tree, False
+        drawn = self._drawn = self._draw(plan)
+        levels = min(plan.depth, drawn.num_levels)
+        runs_out = levels < plan.depth
+        if runs_out and not drawn.is_exhausted:
+            raise self._too_deep(plan, levels)
+        self._now_s += self.profile.first_level_s + (levels + runs_out - 1) * self.profile.level_s
+        return drawn.first_levels(levels), runs_out
 
     def verify(self, tree: DraftTree, selection: Selection) -> Verification:
         """See `Backend.verify`.
@@ -168,7 +184,21 @@ class ReplayBackend(Backend):
         nodes, answers = selection.nodes, self._answers(selection)
         if isinstance(self._current_row(), PositionRow):
             answers = self._follow_text(tree, nodes, answers)
-        return self._charge(nodes, answers)
+        ran = self._run_pass(answers.routing)
+        return Verification(
+            nodes=nodes,
+            target_tokens=answers.target_tokens,
+            target_probs=answers.target_probs,
+            margins=answers.margins,
+            routing=answers.routing,
+            num_hits=ran.num_hits,
+            num_misses=ran.num_misses,
+            num_evictions=ran.num_evictions,
+            stall_s=ran.stall_s,
+            compute_s=ran.compute_s,
+            num_prefetched=ran.num_prefetched,
+            num_wasted=ran.num_wasted,
+        )
 
     def commit(
         self, tree: DraftTree, accepted: tuple[int, ...], committed: tuple[int, ...]
@@ -304,7 +334,8 @@ class ReplayBackend(Backend):
     def _follow_text(self, tree: DraftTree, nodes: NDArray[np.intp], answers: Answers) -> Answers:
         """Return the answers with the text's own token at each selected node of the text."""
         prompt = self._current_prompt()
-        ahead = prompt.text[self._position - len(prompt.request.prompt) + 1 :]
+        first = self._position - len(prompt.request.prompt) + 1
+        ahead = prompt.text[first : first + tree.num_levels + 1]
         for depth, margin in follow_text(tree, nodes, answers, ahead):
             self.near_ties.append(NearTie(prompt.index, self._position + depth + 1, margin))
         return answers
@@ -329,26 +360,28 @@ class ReplayBackend(Backend):
         run_prefill(self.cache, prompt.routing, prompt.chunks, self.host)
         return prompt.prefill_s
 
-    def _charge(self, nodes: NDArray[np.intp], answers: Answers) -> Verification:
-        ahead, num_wasted = self._ahead.take(answers.routing, self._now_s)
-        counts = run_pass(self.cache, answers.routing, self.host)
+    def _run_pass(self, routing: NDArray[np.int16]) -> RanPass:
+        """Take a pass over some nodes through the cache, in simulated seconds."""
+        ahead, num_wasted = self._ahead.take(routing, self._now_s)
+        counts = run_pass(self.cache, routing, self.host)
         stall_s, compute_s = pass_time(
-            self.profile, len(nodes), counts.num_hits, counts.num_misses, counts.num_reads, ahead
+            self.profile, len(routing), counts.num_hits, counts.num_misses, counts.num_reads, ahead
         )
         self._now_s += stall_s + compute_s
-        return Verification(
-            nodes=nodes,
-            target_tokens=answers.target_tokens,
-            target_probs=answers.target_probs,
-            margins=answers.margins,
-            routing=answers.routing,
-            num_hits=counts.num_hits,
-            num_misses=counts.num_misses,
-            num_evictions=counts.num_evictions,
-            stall_s=stall_s,
-            compute_s=compute_s,
-            num_prefetched=ahead.num_copies,
-            num_wasted=num_wasted,
+        return RanPass(
+            counts.num_hits,
+            counts.num_misses,
+            counts.num_evictions,
+            stall_s,
+            compute_s,
+            ahead.num_copies,
+            num_wasted,
+        )
+
+    def _too_deep(self, plan: DraftPlan, num_levels: int) -> TraceCoverageError:
+        return TraceCoverageError(
+            f"the trace holds {num_levels} levels of top_k={plan.top_k} {self._place()}; the "
+            f"policy asked for level {num_levels + 1}. {_advice(plan)}"
         )
 
     def _place(self) -> str:

@@ -67,7 +67,9 @@ class Adaptive(AcceptanceModel):
             return
         path = np.array((0, *outcome.accepted), np.intp)
         nodes, targets = answer.nodes, answer.target_tokens
-        off = surprise(tree.parents, tree.tokens, self.calibrate(tree), nodes, targets, path)
+        is_ours = outcome.cycle.acceptance is self
+        believed = outcome.cycle.accept_probs if is_ours else self.calibrate(tree)
+        off = surprise(tree.parents, tree.tokens, believed, nodes, targets, path)
         self._shift = min(max(self._shift + self.step * off, -LARGEST_SHIFT), LARGEST_SHIFT)
 
     def reset(self) -> None:

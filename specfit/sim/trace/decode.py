@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from specfit.core._kernels import counts_up
 from specfit.core.backend import Request
 from specfit.core.decode import Timings
 from specfit.core.errors import SpecfitError, TraceFormatError
@@ -338,18 +339,20 @@ def _check_ascending(
 
 def _position(columns: _Columns, row: int, metadata: TraceMetadata) -> PositionRow:
     trie = _tree(columns, row)
-    sizes, levels = columns["plan_sizes"][row], columns["plan_levels"][row]
+    sizes, levels = columns["plan_sizes"][row].tolist(), columns["plan_levels"][row].tolist()
     nodes = columns["plan_nodes"][row]
     num_plans = len(metadata.plans)
-    if len(sizes) != num_plans or len(levels) != num_plans or sizes.sum() != len(nodes):
+    if len(sizes) != num_plans or len(levels) != num_plans or sum(sizes) != len(nodes):
         raise TraceFormatError(
             f"plan_sizes and plan_levels must hold one value for each of the {num_plans} plans, "
             f"and plan_sizes must sum to the {len(nodes)} plan_nodes."
         )
-    _check_range("plan_sizes", sizes, 1, len(trie) + 1)
-    bounds = [0, *np.cumsum(sizes).tolist()]
+    for size in sizes:
+        if not 1 <= size <= len(trie):
+            raise TraceFormatError(f"plan_sizes must be 1 to {len(trie)}; got {size}.")
+    bounds = accumulate(sizes, initial=0)
     plan_nodes = tuple(nodes[start:stop] for start, stop in pairwise(bounds))
-    for one_plan, num_levels in zip(plan_nodes, levels.tolist(), strict=True):
+    for one_plan, num_levels in zip(plan_nodes, levels, strict=True):
         _check_plan(trie, one_plan, num_levels)
     return PositionRow(
         prompt=int(columns["prompt"][row]),
@@ -357,17 +360,17 @@ def _position(columns: _Columns, row: int, metadata: TraceMetadata) -> PositionR
         trie=trie,
         answers=_answers(columns, row, len(trie), metadata.geometry),
         plan_nodes=plan_nodes,
-        plan_levels=tuple(levels.tolist()),
+        plan_levels=tuple(levels),
     )
 
 
 def _check_plan(trie: DraftTree, nodes: NDArray[np.int32], num_levels: int) -> None:
     """Raise unless the nodes are a tree by level: the root, and each parent before its children."""
-    order = np.arange(len(nodes))
-    if len(nodes) == len(trie) and (nodes == order).all():  # a single plan's are all, in order
+    if len(nodes) == len(trie) and counts_up(nodes):  # a single plan's are all, in order
         depths = trie.depths
     else:
         _check_range("plan_nodes", nodes, 0, len(trie))
+        order = np.arange(len(nodes))
         seen = np.full(len(trie), len(nodes), np.int64)
         seen[nodes] = order
         if nodes[0] != 0 or (seen[nodes] != order).any():

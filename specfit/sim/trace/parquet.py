@@ -51,7 +51,7 @@ def read_group(file: PartFile, opened: pq.ParquetFile, group: int) -> pa.Table:
                 offsets = (column.dictionary_page_offset, column.data_page_offset)
                 start = min(offset for offset in offsets if offset is not None)
                 check_pages(raw, start, column.total_compressed_size)
-        return opened.read_row_group(group)
+        return opened.read_row_group(group, use_threads=False)
 
     return reading(file, group, read)
 

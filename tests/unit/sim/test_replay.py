@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specfit.core.backend import Request
+from specfit.core.backend import Backend, Request
 from specfit.core.cache import caches, make_cache
 from specfit.core.decode import DecodeLoop, DecodeResult
 from specfit.core.errors import BackendError, TraceCoverageError
 from specfit.core.selection import Selection
-from specfit.core.tree import DraftTree
+from specfit.core.tree import DraftPlan, DraftTree
 from specfit.policies import Autoregressive, Eagle3
 from specfit.sim.replay import ReplayBackend
 from specfit.sim.trace import PositionRow, TraceReader, TraceWriter, strip_decisions
@@ -101,6 +101,31 @@ def test_swapping_two_recorded_answers_changes_the_replay(tmp_path: Path) -> Non
 def test_an_uncovered_top_k_is_refused_with_the_plan_to_record(positions_trace: Path) -> None:
     with pytest.raises(TraceCoverageError, match=r"eagle3:depth=3,top_k=4"):
         replayed(positions_trace, Eagle3(depth=3, top_k=4, max_nodes=8))
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3, 4])
+@pytest.mark.parametrize("kind", ["run", "positions"])
+def test_a_whole_plan_is_its_levels(
+    run_trace: Path, positions_trace: Path, kind: str, depth: int
+) -> None:
+    """`Backend.draft`, which this backend answers at once, equals asking level by level."""
+    trace = TraceReader(run_trace if kind == "run" else positions_trace)
+    drafted = []
+    for draft in (ReplayBackend.draft, Backend.draft):
+        backend = ReplayBackend(
+            trace, make_cache("none", toy_backend().geometry), example_profile()
+        )
+        root = backend.start(next(backend.requests())).first_token
+        before = backend.clock()
+        tree, runs_out = draft(backend, DraftPlan(depth, 3, 99), DraftTree.root(root))
+        backend.verify(tree, Selection.root_only(tree))
+        drafted.append((tree, runs_out, backend.clock() - before))
+    (ours, is_out, seconds), (theirs, was_out, in_all) = drafted
+    for name in ("tokens", "parents", "log_probs", "ranks", "entropies"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+        assert getattr(ours, name).dtype == getattr(theirs, name).dtype
+    assert (is_out, ours.num_levels) == (was_out, depth)
+    assert seconds == pytest.approx(in_all, rel=1e-12)
 
 
 def test_an_uncovered_depth_is_refused(positions_trace: Path) -> None:

@@ -174,7 +174,7 @@ def _difference(mask: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> str:
     more, less = np.flatnonzero(mask & ~chosen), np.flatnonzero(chosen & ~mask)
     parts = [f"also {_listed(more)}"] if len(more) else []
     parts += [f"not {_listed(less)}"] if len(less) else []
-    return f"; {', '.join(parts)}" if parts else ""
+    return "".join(f"; {part}" for part in parts)
 
 
 def _listed(nodes: NDArray[np.intp]) -> str:

@@ -32,6 +32,7 @@ def load(
     max_context: int = 4096,
     packed: Path | None = None,
     on_layer: Callable[[int, int], None] | None = None,
+    experts: str | None = None,
 ) -> TorchBackend:
     """Return a backend with its model loaded.
 
@@ -64,6 +65,9 @@ def load(
         interrupted, and mapped by later ones.
     on_layer : callable, optional
         Called with the layers of experts that have been loaded, and all of them.
+    experts : str, optional
+        How experts are kept, copied and computed: ``int4`` or ``int4:64``, 4-bit codes in groups of
+        128 or 64; the target is then the quantised model. By default as the checkpoint has them.
 
     Raises
     ------
@@ -95,6 +99,7 @@ def load(
         max_context,
         packed,
         on_layer,
+        experts,
     )
     backend.warm_up()
     return backend

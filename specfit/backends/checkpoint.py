@@ -14,12 +14,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from transformers import Qwen3MoeConfig
 
+from specfit.backends.quantized import Quantization, QuantizedFiles
 from specfit.backends.safetensors_file import TensorFile
 from specfit.core.errors import CheckpointError
 from specfit.core.experts import ModelGeometry
@@ -30,6 +31,14 @@ PER_EXPERT = re.compile(
     r"model\.layers\.(\d+)\.mlp\.experts\.(\d+)\.(gate_proj|up_proj|down_proj)\.weight"
 )
 FUSED = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.(gate_up_proj|down_proj)")
+
+
+class Layers(Protocol):
+    """Blocks by layer: a bank [L, E, B], or what stands for one while it is written."""
+
+    def __getitem__(self, layer: int) -> Tensor: ...
+
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -46,12 +55,15 @@ class Checkpoint:
         Its safetensors files.
     stop_ids : frozenset of int
         Tokens that end a text: the generation settings' if there are any, else the configuration's.
+    quantization : Quantization, optional
+        How its matrices are quantised, if they are.
     """
 
     folder: Path
     config: Qwen3MoeConfig
     files: tuple[Path, ...]
     stop_ids: frozenset[int]
+    quantization: Quantization | None = None
 
     @classmethod
     def open(cls, folder: Path) -> Checkpoint:
@@ -60,22 +72,23 @@ class Checkpoint:
         Raises
         ------
         CheckpointError
-            There is no checkpoint, or it is of another architecture.
+            There is no checkpoint, or it is of another architecture or quantised as no other.
         """
         raw = read_json(folder / "config.json")
         _check_architecture(folder, raw)
+        quantization = Quantization.parse(folder, raw)
         config = Qwen3MoeConfig.from_dict(raw)
-        return cls(folder, config, safetensors_files(folder), _stop_ids(folder, raw))
+        files, stop_ids = safetensors_files(folder), _stop_ids(folder, raw)
+        return cls(folder, config, files, stop_ids, quantization)
 
-    def geometry(self, dtype: torch.dtype) -> ModelGeometry:
-        """Return the shape constants with experts held in `dtype`."""
+    def geometry(self, expert_bytes: int) -> ModelGeometry:
+        """Return the shape constants with experts of this size."""
         config = self.config
-        block = 3 * config.moe_intermediate_size * config.hidden_size
         return ModelGeometry(
             num_layers=config.num_hidden_layers,
             num_experts=config.num_experts,
             experts_per_token=config.num_experts_per_tok,
-            expert_bytes=block * dtype.itemsize,
+            expert_bytes=expert_bytes,
             vocab_size=config.vocab_size,
         )
 
@@ -96,13 +109,41 @@ class Checkpoint:
         others: dict[str, Tensor] = {}
         for path in self.files:
             with TensorFile(path) as file:
-                names = [name for name in file.entries if expert_place(name) is None]
+                names = [name for name in file.entries if self._is_plain(name)]
                 others.update((name, file.read(name).to(dtype)) for name in names)
+        if self.quantization is not None:
+            with self.open_quantized() as source:
+                names = [n for n in source.matrices() if expert_place(f"{n}.weight") is None]
+                for name in names:
+                    others[f"{name}.weight"] = source.matrix(name).numbers().to(dtype)
+                    source.check_bias(name, others.pop(f"{name}.bias", None))
         return others
+
+    def expert_dtype(self) -> torch.dtype:
+        """Return the type that the experts' numbers have in the files."""
+        for path in self.files:
+            with TensorFile(path) as file:
+                for name, entry in file.entries.items():
+                    if expert_place(name) is not None:
+                        return entry.dtype
+        raise CheckpointError(f"{self.folder} holds no experts. Is the download complete?")
+
+    def open_quantized(self) -> QuantizedFiles:
+        """Return the codes of a quantised checkpoint, open."""
+        assert self.quantization is not None, "a checkpoint of codes"
+        return QuantizedFiles(self.quantization, self.files)
+
+    def _is_plain(self, name: str) -> bool:
+        """Return whether a tensor is no expert's and stands for itself."""
+        if self.quantization is None:
+            return expert_place(name) is None
+        matrix = self.quantization.matrix_of(name)
+        place = expert_place(f"{name.rpartition('.')[0]}.weight")  # of a bias, too
+        return matrix is None and place is None
 
     def load_experts(
         self,
-        bank: Tensor,
+        bank: Layers,
         layers: Sequence[int] | None = None,
         on_layer: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -111,7 +152,7 @@ class Checkpoint:
         Parameters
         ----------
         bank : Tensor [L, E, 3 I D]
-            Host memory; each block becomes gate | up | down.
+            Host memory; each block becomes gate | up | down, codes become their numbers.
         layers : sequence of int, optional
             Only these.
         on_layer : callable, optional
@@ -123,6 +164,9 @@ class Checkpoint:
             A tensor is missing, has another shape, or a file is damaged.
         """
         wanted = range(len(bank)) if layers is None else layers
+        if self.quantization is not None:
+            self._load_numbers(bank, wanted, on_layer)
+            return
         with contextlib.ExitStack() as stack:
             files = [stack.enter_context(TensorFile(path)) for path in self.files]
             parts = self._parts(files, len(bank))
@@ -131,6 +175,17 @@ class Checkpoint:
                 for file, name in parts[layer]:
                     experts.take(file, name)
                 experts.check_complete()
+                if on_layer is not None:
+                    on_layer(layer, len(bank))
+
+    def _load_numbers(
+        self, bank: Layers, layers: Sequence[int], on_layer: Callable[[int, int], None] | None
+    ) -> None:
+        with self.open_quantized() as source:
+            for layer in layers:
+                for expert, block in enumerate(bank[layer]):
+                    parts = [matrix.numbers().view(-1) for matrix in source.expert(layer, expert)]
+                    block.copy_(torch.cat(parts))
                 if on_layer is not None:
                     on_layer(layer, len(bank))
 

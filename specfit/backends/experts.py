@@ -97,8 +97,18 @@ class OffloadedExperts(nn.Module):
     ) -> None:
         """Write the outputs of the wave's pairs, which are grouped by expert."""
         rows = hidden.index_select(0, pairs // (len(outputs) // len(hidden)))
+        outputs.index_copy_(0, pairs, self.multiply(rows, counts[wave.experts], wave.slots))
+
+    def multiply(self, rows: Tensor, sizes: NDArray[np.int64], slots: NDArray[np.int64]) -> Tensor:
+        """Return the experts' outputs of rows [P, D] that are grouped by expert.
+
+        Parameters
+        ----------
+        sizes, slots : int64[u]
+            Rows of each expert, which sum to P, and where it is.
+        """
         multiply = self._multiply_grouped if is_grouped(rows) else self._multiply_each
-        outputs.index_copy_(0, pairs, multiply(rows, counts[wave.experts], wave.slots))
+        return multiply(rows, sizes, slots)
 
     def _multiply_each(
         self, rows: Tensor, sizes: NDArray[np.int64], slots: NDArray[np.int64]

@@ -15,7 +15,10 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from specfit.backends._expert_kernels import group_pairs, run_wave, sum_pairs
+from specfit.backends.expert_layout import ExpertLayout
 from specfit.backends.experts import OffloadedExperts
+from specfit.backends.int4_experts import Int4Experts
+from specfit.backends.int4_layout import Int4Layout
 from specfit.backends.store import ExpertStore
 
 MOST_PAIRS = 512
@@ -24,9 +27,15 @@ MOST_WEIGHTS = 2**20
 
 
 def make_experts(
-    layer: int, store: ExpertStore, config: PretrainedConfig, activation: Any
+    layer: int,
+    store: ExpertStore,
+    layout: ExpertLayout,
+    config: PretrainedConfig,
+    activation: Any,
 ) -> OffloadedExperts:
-    """Return the experts module of a layer in the form that suits the device and its size."""
+    """Return the experts module of a layer in the form that suits layout, device and size."""
+    if isinstance(layout, Int4Layout):
+        return Int4Experts(layer, store, layout, activation, config)
     bank = store.bank
     is_small = bank.shape[2] <= MOST_WEIGHTS
     is_plain = bank.dtype == torch.float32 and config.hidden_act == "silu"

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from transformers import Qwen3MoeConfig
 
 from specfit.backends.device import Device
+from specfit.backends.expert_layout import PlainLayout
 from specfit.backends.experts_compiled import make_experts
 from specfit.backends.file_bank import Bank
 from specfit.backends.store import ExpertStore
@@ -64,7 +65,8 @@ class ForcedExperts(PassRunner):
         )
         self.cache = cache
         self.store = ExpertStore(bank, device, cache, geometry)
-        self._experts = [make_experts(i, self.store, config, F.silu) for i in range(layers)]
+        layout = PlainLayout(bank.dtype)
+        self._experts = [make_experts(i, self.store, layout, config, F.silu) for i in range(layers)]
         drawn = torch.randn(NUM_STATES, hidden_size, generator=torch.Generator().manual_seed(1))
         self._states = drawn.to(device.torch_device, bank.dtype)
 

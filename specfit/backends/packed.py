@@ -20,6 +20,7 @@ from torch import Tensor
 
 from specfit.backends.checkpoint import Checkpoint, read_json
 from specfit.backends.device import Device
+from specfit.backends.expert_layout import ExpertLayout, OneLayer
 from specfit.backends.file_bank import Bank, FileBank
 from specfit.backends.safetensors_file import TensorFile
 from specfit.core.errors import CheckpointError, InvalidInputError
@@ -32,17 +33,19 @@ OnLayer = Callable[[int, int], None]
 def bring_experts(
     checkpoint: Checkpoint,
     device: Device,
-    dtype: torch.dtype,
+    layout: ExpertLayout,
     packed: Path | None = None,
     on_layer: OnLayer | None = None,
 ) -> Bank:
-    """Return the bank of a checkpoint [L, E, 3 I D].
+    """Return the bank of a checkpoint [L, E, B].
 
     Parameters
     ----------
     device : Device
         It says what host memory must be like; where a mapped file will do, it is mapped, and where
         experts stay on disk nothing is loaded.
+    layout : ExpertLayout
+        How the experts lie in their blocks.
     packed : Path, optional
         Folder of the packed experts, packed now if they are not there.
     on_layer : callable, optional
@@ -53,7 +56,7 @@ def bring_experts(
     CheckpointError
         The checkpoint or the packed file is damaged, or there is no room for it.
     """
-    shape = bank_shape(checkpoint)
+    shape, dtype = layout.bank_shape(checkpoint.config), layout.dtype
     if packed is None and device.reads_files:
         raise InvalidInputError(
             f"device '{device.name}' reads experts from a packed file; no folder was given. Give "
@@ -63,9 +66,9 @@ def bring_experts(
         check_room(torch.Size(shape).numel() * dtype.itemsize)
     if packed is None:
         bank = device.allocate_host(shape, dtype)
-        checkpoint.load_experts(bank, on_layer=_counted(on_layer))
+        layout.fill(checkpoint, bank, range(shape[0]), _counted(on_layer))
         return bank
-    file = PackedExperts.of(checkpoint, dtype, packed)
+    file = PackedExperts.of(checkpoint, layout, packed)
     file.complete(checkpoint, on_layer)
     if device.reads_files:
         return FileBank.open(file.path, file.shape, dtype)
@@ -99,24 +102,17 @@ def check_room(num_bytes: int) -> None:
         )
 
 
-def bank_shape(checkpoint: Checkpoint) -> tuple[int, int, int]:
-    """Return layers, experts a layer, and numbers of an expert's block."""
-    config = checkpoint.config
-    block = 3 * config.moe_intermediate_size * config.hidden_size
-    return config.num_hidden_layers, config.num_experts, block
-
-
 @dataclass(frozen=True)
 class PackedExperts:
-    """The packed experts of one checkpoint in one type.
+    """The packed experts of one checkpoint in one layout.
 
     Parameters
     ----------
     path : Path
         The file of blocks; its manifest lies beside it, with ``.json``.
     shape : tuple of int
-        ``(L, E, 3 I D)``.
-    dtype : torch.dtype
+        ``(L, E, B)``.
+    layout : ExpertLayout
         Of the blocks.
     source : dict
         Size and SHA-256 of the header of every file that they come from.
@@ -124,11 +120,11 @@ class PackedExperts:
 
     path: Path
     shape: tuple[int, int, int]
-    dtype: torch.dtype
+    layout: ExpertLayout
     source: dict[str, list[Any]]
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint, dtype: torch.dtype, folder: Path) -> PackedExperts:
+    def of(cls, checkpoint: Checkpoint, layout: ExpertLayout, folder: Path) -> PackedExperts:
         """Return the packed experts of a checkpoint in a folder, there or not yet there.
 
         Raises
@@ -136,15 +132,20 @@ class PackedExperts:
         CheckpointError
             What is there comes from another checkpoint.
         """
-        name = str(dtype).removeprefix("torch.")
         source = {path.name: _identity(path) for path in checkpoint.files}
-        packed = cls(folder / f"experts.{name}.bin", bank_shape(checkpoint), dtype, source)
+        shape = layout.bank_shape(checkpoint.config)
+        packed = cls(folder / f"experts.{layout.label}.bin", shape, layout, source)
         if packed.manifest_path.is_file() and packed._manifest() != packed._heading():
             raise CheckpointError(
                 f"{packed.path} holds the experts of another checkpoint, or of an earlier state of "
                 f"{checkpoint.folder}. Name another folder, or remove it."
             )
         return packed
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the blocks' numbers."""
+        return self.layout.dtype
 
     @property
     def manifest_path(self) -> Path:
@@ -196,7 +197,7 @@ class PackedExperts:
                     on_layer(number + 1, count)
 
             rest = range(len(done), self.shape[0])
-            checkpoint.load_experts(_OneLayer(layer, self.shape[0]), rest, keep)
+            self.layout.fill(checkpoint, OneLayer(layer, self.shape[0]), rest, keep)
 
     def map(self) -> Tensor:
         """Return the blocks, mapped into memory; they are read when they are first used."""
@@ -248,7 +249,7 @@ class PackedExperts:
         return {
             "format": FORMAT,
             "shape": list(self.shape),
-            "dtype": str(self.dtype).removeprefix("torch."),
+            "dtype": self.layout.label,
             "source": self.source,
         }
 
@@ -280,20 +281,6 @@ class PackedExperts:
                 f"packing needs {needed / 2**30:.1f} GiB in {self.path.parent}, and "
                 f"{free / 2**30:.1f} GiB are free. Name a folder on another disk."
             )
-
-
-class _OneLayer:
-    """A bank of which one layer is in memory at a time: every index gives the same blocks."""
-
-    def __init__(self, blocks: Tensor, num_layers: int) -> None:
-        self._blocks = blocks
-        self._num_layers = num_layers
-
-    def __getitem__(self, layer: int) -> Tensor:
-        return self._blocks
-
-    def __len__(self) -> int:
-        return self._num_layers
 
 
 def _identity(path: Path) -> list[Any]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import Qwen3MoeForCausalLM
 
 from specfit.backends.checkpoint import Checkpoint
+from specfit.backends.expert_layout import ExpertLayout
 from specfit.backends.experts import OffloadedExperts
 from specfit.backends.experts_compiled import make_experts
 from specfit.backends.kv import KvCache, tree_mask
@@ -46,13 +47,19 @@ class Target:
         Every tensor but the experts'.
     store : ExpertStore
         Provides the experts.
+    layout : ExpertLayout
+        How they lie in their slots.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, weights: dict[str, Tensor], store: ExpertStore
+        self,
+        checkpoint: Checkpoint,
+        weights: dict[str, Tensor],
+        store: ExpertStore,
+        layout: ExpertLayout,
     ) -> None:
         self.store = store
-        self.model = _build(checkpoint, weights, store).to(store.device.torch_device)
+        self.model = _build(checkpoint, weights, store, layout).to(store.device.torch_device)
         self.kv = KvCache(store.geometry.num_layers)
         self._experts: list[OffloadedExperts] = [
             layer.mlp.experts for layer in self.model.model.layers
@@ -130,14 +137,14 @@ class Target:
 
 
 def _build(
-    checkpoint: Checkpoint, weights: dict[str, Tensor], store: ExpertStore
+    checkpoint: Checkpoint, weights: dict[str, Tensor], store: ExpertStore, layout: ExpertLayout
 ) -> Qwen3MoeForCausalLM:
     config = checkpoint.config
     config._attn_implementation = ATTENTION
     with torch.device("meta"):
         model = Qwen3MoeForCausalLM(config)
     for index, layer in enumerate(model.model.layers):
-        layer.mlp.experts = make_experts(index, store, config, layer.mlp.experts.act_fn)
+        layer.mlp.experts = make_experts(index, store, layout, config, layer.mlp.experts.act_fn)
     if config.tie_word_embeddings:
         weights.setdefault("lm_head.weight", weights["model.embed_tokens.weight"])
     try:

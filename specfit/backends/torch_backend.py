@@ -19,6 +19,7 @@ from specfit.backends.drafter import Drafter
 from specfit.backends.eagle3 import Eagle3Drafter
 from specfit.backends.eagle3_checkpoint import HeadCheckpoint
 from specfit.backends.eagle3_compiled import make_head
+from specfit.backends.layouts import make_layout
 from specfit.backends.packed import OnLayer, bring_experts
 from specfit.backends.sampling import TargetSampler
 from specfit.backends.store import ExpertStore
@@ -58,6 +59,9 @@ class TorchBackend(Backend):
         Folder of the packed experts.
     on_layer : callable, optional
         Told of each layer of experts that has been loaded.
+    experts : str, optional
+        How the experts are kept, ``int4:128``; by default as the checkpoint has them: as codes, or
+        in `dtype`.
     """
 
     def __init__(
@@ -70,18 +74,20 @@ class TorchBackend(Backend):
         max_context: int,
         packed: Path | None = None,
         on_layer: OnLayer | None = None,
+        experts: str | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.device = device
-        self.geometry = checkpoint.geometry(dtype)
+        self.layout = make_layout(checkpoint, device.torch_device, dtype, experts)
+        self.geometry = checkpoint.geometry(self.layout.expert_bytes(checkpoint.config))
         self.stop_ids = checkpoint.stop_ids
         self.max_context = min(max_context, checkpoint.config.max_position_embeddings)
         self.cache_spec = cache_spec
         cache = make_cache(cache_spec, self.geometry, live=True)
-        bank = bring_experts(checkpoint, device, dtype, packed, on_layer)
+        bank = bring_experts(checkpoint, device, self.layout, packed, on_layer)
         weights = checkpoint.load_others(dtype)
         self._store = ExpertStore(bank, device, cache, self.geometry)
-        self._target = Target(checkpoint, weights, self._store)
+        self._target = Target(checkpoint, weights, self._store, self.layout)
         self._drafter = self._make_drafter(drafter)
         self._is_started = False
         self._verified: tuple[Verification, TargetPass] | None = None
@@ -245,8 +251,8 @@ class TorchBackend(Backend):
             "model": self.checkpoint.folder.name,
             "drafter": "none" if self._drafter is None else self._drafter.name,
             "device": self.device.name,
-            "precision": str(self._store.bank.dtype).removeprefix("torch."),
-            "weight_format": "one block an expert, gate | up | down",
+            "precision": self.layout.kept.dtype,
+            "weight_format": f"one block an expert, gate | up | down, {self.layout.kept.name}",
             "tokenizer_hash": self.checkpoint.tokenizer_hash,
             "cache": self.cache_spec,
             "slots_per_layer": self.cache.capacity,

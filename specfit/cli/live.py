@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from specfit.cli.console import progress
-from specfit.cli.inputs import Inputs, inputs_of_model
+from specfit.cli.inputs import Inputs
 from specfit.cli.live_options import LiveOptions, ModelOptions
 from specfit.cli.specs import LinkSpec, cost_from, link_from, profile_from
 from specfit.core.backend import Request
@@ -87,7 +87,10 @@ class Live:
             "model": self.options.model,
             "head": None if head is None else str(head),
             "cache": self.options.cache,
-            **{key: said[key] for key in ("drafter", "device", "precision", "link")},
+            **{
+                key: said[key]
+                for key in ("drafter", "device", "precision", "weight_format", "link")
+            },
             "sampling": asdict(self.options.sampling),
             "cost": self.cost.to_spec(),
             "predictor": self.inputs.predictor.to_spec(),
@@ -111,6 +114,7 @@ def open_live(options: LiveOptions, bars: Progress | None = None) -> Iterator[Li
     CheckpointError, CapacityError, UnknownPluginError, InvalidInputError
         The model, the cache, the profile or a spec cannot be used.
     """
+    from specfit.cli.input_specs import Named, chosen_live
     from specfit.core.search import warm_up as warm_up_search
     from specfit.policies.inputs import warm_up as warm_up_inputs
 
@@ -118,7 +122,8 @@ def open_live(options: LiveOptions, bars: Progress | None = None) -> Iterator[Li
     link = None if options.link is None else link_from(options.link)
     given = None if options.profile is None else profile_from(options.profile)
     with load_backend(options, cache=options.cache, bars=bars) as backend:
-        inputs = inputs_of_model(folder, backend.geometry, sampling)
+        named = Named(options.predictor, options.acceptance)
+        inputs = chosen_live(folder, options.head, named, backend.geometry, sampling)
         profile = connect(backend, given or measured_profile(backend, bars), link)
         cost = cost_from(options.cost, profile)
         warm_up_search()
@@ -155,6 +160,7 @@ def load_backend(
             dtype=options.dtype,
             threads=options.threads,
             packed=options.packed,
+            experts=options.experts,
             on_layer=None if shown is None else _layer_bar(shown),
         )
 

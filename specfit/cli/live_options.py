@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from specfit.cli import options
+from specfit.cli.input_specs import Acceptance, Predictor
 
 if TYPE_CHECKING:
     from specfit.core.noise import Sampling
@@ -34,6 +35,8 @@ class ModelOptions:
         Where to compute and the weights' type.
     packed : Path, optional
         Folder of packed experts.
+    experts : str, optional
+        How experts are kept; by default as the checkpoint has them.
     """
 
     model: options.Model = "tiny"
@@ -44,6 +47,7 @@ class ModelOptions:
     device: options.Device = "cpu"
     dtype: options.Dtype = "float32"
     packed: options.Packed = None
+    experts: options.Experts = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +62,8 @@ class LiveOptions(ModelOptions):
         Name or file of a hardware profile; without one the machine is measured.
     temperature, top_k, top_p, seed
         How the target's tokens are drawn; see `Sampling`.
+    predictor, acceptance : str, optional
+        Specs of the inputs of selection; by default the model's own.
     """
 
     cache: options.OneCache = "lru:25%"
@@ -67,6 +73,8 @@ class LiveOptions(ModelOptions):
     top_k: options.TopK = 0
     top_p: options.TopP = 1.0
     seed: options.Seed = 0
+    predictor: Predictor = None
+    acceptance: Acceptance = None
 
     @property
     def sampling(self) -> Sampling:

@@ -12,7 +12,8 @@ import typer
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, print_table
 from specfit.core.errors import CheckpointError, InvalidInputError
-from specfit.core.shapes import ITEM_BYTES, KNOWN_SHAPES, ModelShape
+from specfit.core.expert_format import ITEM_BYTES
+from specfit.core.shapes import KNOWN_SHAPES, ModelShape
 from specfit.core.units import BYTES, bytes_of
 from specfit.data import model_folder
 
@@ -90,6 +91,7 @@ def memory(
     gpu: Gpu = "24GiB",
     host: Host = "64GiB",
     dtype: options.Dtype = "bfloat16",
+    experts: options.Experts = None,
     context: Context = 8192,
     head_size: HeadBytes = "0.6GiB",
     profile: Profile = "pcie4-x16",
@@ -109,6 +111,7 @@ def memory(
         device_bytes=bytes_of(gpu, "--gpu"),
         host_bytes=bytes_of(host, "--host"),
         dtype=dtype,
+        experts=experts,
         context=context,
         head_bytes=bytes_of(head_size, "--head-size"),
     )
@@ -116,7 +119,9 @@ def memory(
     speed = expected_tokens_per_s(profile_from(profile), shape, plan, hit_rate)
     if as_json:
         found = {"predicted_hit_rate": hit_rate, "predicted_tokens_per_s": speed}
-        print_json([{"model": model, "profile": profile, **asdict(plan), **found}])
+        print_json(
+            [{"model": model, "profile": profile, "experts": experts, **asdict(plan), **found}]
+        )
         return
     print_table(["", model], _rows(plan, hit_rate, speed, profile), is_numeric=False)
     print_note(
@@ -162,6 +167,7 @@ def plan_memory(
     dtype: str,
     context: int,
     head_bytes: int,
+    experts: str | None = None,
 ) -> MemoryPlan:
     """Return what fits.
 
@@ -177,11 +183,13 @@ def plan_memory(
         Most tokens of a text.
     head_bytes : int
         Size of the draft head.
+    experts : str, optional
+        Their format, ``int4``; by default that of the other weights.
     """
     width, layers, dim = shape.hidden_size, shape.num_hidden_layers, shape.head_dim
     heads, kv_heads = shape.num_attention_heads, shape.num_key_value_heads
     num_experts, per_token = shape.num_experts, shape.num_experts_per_tok
-    expert, item_bytes = shape.expert_bytes(dtype), ITEM_BYTES[dtype]
+    expert, item_bytes = shape.expert_bytes(dtype, experts), ITEM_BYTES[dtype]
     attention = (2 * heads + 2 * kv_heads) * dim * width
     layer = attention + num_experts * width + 2 * width + 2 * dim
     others = (layers * layer + 2 * shape.vocab_size * width + width) * item_bytes
@@ -235,7 +243,7 @@ def _rows(plan: MemoryPlan, hit_rate: float, speed: float, profile: str) -> list
     )
     host = "fits" if plan.fits_host else "DOES NOT FIT"
     return [
-        ("one expert", f"{plan.expert_bytes / 2**20:.2f} MiB"),
+        ("one expert, as it is copied", f"{plan.expert_bytes / 2**20:.2f} MiB"),
         ("all experts, in host memory", gib(plan.experts_bytes)),
         ("host memory while loading, at most", f"{gib(plan.host_bytes)}: {host}"),
         ("other weights, on the device", gib(plan.others_bytes)),

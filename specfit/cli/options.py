@@ -80,6 +80,13 @@ Device = Annotated[
     typer.Option("--device", help="cpu, ssd, cuda or cuda:N; no run on a GPU is on record."),
 ]
 Dtype = Annotated[str, typer.Option("--dtype", help="Of the weights: float32 or bfloat16.")]
+Experts = Annotated[
+    str | None,
+    typer.Option(
+        "--experts",
+        help="int4 or int4:64: experts are kept and copied as 4-bit codes in groups of 128 or 64.",
+    ),
+]
 Packed = Annotated[
     Path | None,
     typer.Option("--packed", help="Folder to keep packed experts in: later starts map them."),

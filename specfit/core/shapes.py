@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specfit.core.expert_format import ExpertFormat
+
 if TYPE_CHECKING:
     from specfit.core.experts import ModelGeometry
-
-ITEM_BYTES = {"float32": 4, "bfloat16": 2}
-"""Bytes of a number of each type that weights may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +40,20 @@ class ModelShape:
         """Experts that a token needs in all layers together."""
         return self.num_hidden_layers * self.num_experts_per_tok
 
-    def expert_bytes(self, dtype: str) -> int:
-        """Return the size of one expert, three matrices, in a type of `ITEM_BYTES`."""
-        return 3 * self.moe_intermediate_size * self.hidden_size * ITEM_BYTES[dtype]
+    def expert_bytes(self, dtype: str, experts: str | None = None) -> int:
+        """Return the size of one expert in a format; see `ExpertFormat.parse`."""
+        kept = ExpertFormat.parse(experts, dtype)
+        return kept.expert_bytes(self.hidden_size, self.moe_intermediate_size)
 
-    def geometry(self, dtype: str) -> ModelGeometry:
-        """Return what caches and cost models need, with experts in a type of `ITEM_BYTES`."""
+    def geometry(self, dtype: str, experts: str | None = None) -> ModelGeometry:
+        """Return what caches and cost models need, with experts in a format."""
         from specfit.core.experts import ModelGeometry  # `specfit --help` needs no numpy
 
         return ModelGeometry(
             num_layers=self.num_hidden_layers,
             num_experts=self.num_experts,
             experts_per_token=self.num_experts_per_tok,
-            expert_bytes=self.expert_bytes(dtype),
+            expert_bytes=self.expert_bytes(dtype, experts),
             vocab_size=self.vocab_size,
         )
 

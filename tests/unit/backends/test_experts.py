@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from specfit.backends.cpu import CpuDevice
+from specfit.backends.expert_layout import PlainLayout
 from specfit.backends.experts import OffloadedExperts
 from specfit.backends.experts_compiled import MOST_PAIRS, MOST_WEIGHTS, CompiledExperts
 from specfit.backends.experts_compiled import make_experts as choose_experts
@@ -14,6 +15,7 @@ from specfit.core.cache import make_cache
 from specfit.core.experts import ModelGeometry
 from tests.unit.backends.models import EXPERTS, LAYERS, SIZE, TOP_K, D, V, late_device, random_model
 
+PLAIN = PlainLayout(torch.float32)
 GEOMETRY = ModelGeometry(LAYERS, EXPERTS, TOP_K, 4 * 3 * SIZE * D, V)
 
 
@@ -84,9 +86,9 @@ def test_compiled_bits_do_not_depend_on_the_other_tokens() -> None:
 def test_the_compiled_module_is_chosen_where_it_computes_the_same() -> None:
     experts = make_experts("lru:4")
     store, config = experts.store, random_model()[1].config
-    assert type(choose_experts(1, store, config, experts.activation)) is CompiledExperts
+    assert type(choose_experts(1, store, PLAIN, config, experts.activation)) is CompiledExperts
     config.hidden_act = "gelu"
-    assert type(choose_experts(1, store, config, experts.activation)) is OffloadedExperts
+    assert type(choose_experts(1, store, PLAIN, config, experts.activation)) is OffloadedExperts
     assert store.bank.shape[2] <= MOST_WEIGHTS
     assert 128 * TOP_K <= MOST_PAIRS < 129 * TOP_K, "the sizes above lie on both sides"
 

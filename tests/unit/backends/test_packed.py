@@ -13,6 +13,7 @@ from specfit.backends import load
 from specfit.backends import packed as packed_module
 from specfit.backends.checkpoint import Checkpoint
 from specfit.backends.cpu import CpuDevice
+from specfit.backends.expert_layout import PlainLayout
 from specfit.backends.packed import PackedExperts, bring_experts
 from specfit.core.errors import CheckpointError
 from specfit.policies.eagle3 import Eagle3
@@ -20,7 +21,7 @@ from tests.unit.backends.models import LAYERS, decode, late_device, random_model
 from tests.unit.backends.test_checkpoint import bank_of
 from tests.unit.backends.test_torch_backend import REQUEST
 
-F32 = torch.float32
+F32 = PlainLayout(torch.float32)
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_another_checkpoint_is_refused(model: Checkpoint, tmp_path: Path) -> Non
 
 def test_types_lie_side_by_side(model: Checkpoint, tmp_path: Path, expected: torch.Tensor) -> None:
     bring_experts(model, CpuDevice(), F32, tmp_path)
-    half = bring_experts(model, CpuDevice(), torch.bfloat16, tmp_path)
+    half = bring_experts(model, CpuDevice(), PlainLayout(torch.bfloat16), tmp_path)
     assert torch.equal(half, expected.bfloat16())
     assert len(list(tmp_path.glob("experts.*.bin"))) == 2
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from specfit.backends import direct_file, load
 from specfit.backends.direct_file import ALIGNMENT, DIRECT, REFUSED, DirectFile, aligned_bytes
+from specfit.backends.expert_layout import PlainLayout
 from specfit.backends.file_bank import FileBank
 from specfit.backends.packed import bring_experts
 from specfit.backends.ssd import PART_BYTES, SsdDevice
@@ -283,6 +284,8 @@ def test_the_bank_of_a_device_that_reads_files_is_a_file(tmp_path: Path) -> None
     from specfit.backends.checkpoint import Checkpoint
 
     checkpoint = Checkpoint.open(random_model()[0])
-    bank = bring_experts(checkpoint, SsdDevice(), F32, tmp_path)
+    bank = bring_experts(checkpoint, SsdDevice(), PlainLayout(F32), tmp_path)
     assert isinstance(bank, FileBank)
-    assert bank.shape == torch.Size(bring_experts(checkpoint, SsdDevice(), F32, tmp_path).shape)
+    assert bank.shape == torch.Size(
+        bring_experts(checkpoint, SsdDevice(), PlainLayout(F32), tmp_path).shape
+    )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specfit.cli.inputs import Inputs, inputs_of_trace
-from specfit.core.errors import CheckpointError
+from specfit.cli.inputs import Inputs, inputs_of_model, inputs_of_trace
+from specfit.core.errors import CheckpointError, InvalidInputError
 from specfit.data import model_folder
 
 if TYPE_CHECKING:
     from specfit.core.experts import ModelGeometry
+    from specfit.core.noise import Sampling
     from specfit.core.predictor import AcceptanceModel, CoveragePredictor
     from specfit.sim.trace import TraceMetadata
 
@@ -33,6 +35,14 @@ Acceptance = Annotated[
         "model's own.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Named:
+    """The specs of inputs that the command line names; None stands for the model's own."""
+
+    predictor: str | None = None
+    acceptance: str | None = None
 
 
 def predictor_from(spec: str, geometry: ModelGeometry) -> CoveragePredictor:
@@ -70,23 +80,68 @@ def chosen_inputs(
     CheckpointError
         One was fitted on another model or head than the trace was recorded with.
     """
-    if predictor is not None and acceptance is not None:
-        chosen = Inputs(
-            predictor_from(predictor, metadata.geometry),
-            acceptance_from(acceptance, metadata.sampling.temperature),
+    return _chosen(
+        Named(predictor, acceptance),
+        lambda: inputs_of_trace(metadata, model),
+        lambda with_head: weights_of(metadata, model, with_head=with_head),
+        metadata.geometry,
+        metadata.sampling.temperature,
+    )
+
+
+def chosen_live(
+    folder: Path, head: Path | None, named: Named, geometry: ModelGeometry, sampling: Sampling
+) -> Inputs:
+    """Return the inputs that are named, and a model folder's own in place of those that are not.
+
+    Raises
+    ------
+    CheckpointError
+        One was fitted on another model or head than is decoded with.
+    InvalidInputError
+        The predictor looks into a trace, and live decoding has none.
+    """
+    from specfit.backends import HEAD_FOLDER
+    from specfit.policies.fingerprint import fingerprint
+    from specfit.sim.replay import TraceReference
+
+    head = folder / HEAD_FOLDER if head is None else head
+    chosen = _chosen(
+        named,
+        lambda: inputs_of_model(folder, geometry, sampling),
+        lambda with_head: fingerprint(folder, head) if with_head else fingerprint(folder),
+        geometry,
+        sampling.temperature,
+    )
+    if isinstance(chosen.predictor, TraceReference):
+        raise InvalidInputError(
+            f"{named.predictor} looks up the true experts in a trace, which live decoding has not. "
+            f"Name a predictor that predicts, or use specfit replay."
         )
-    else:
-        chosen = inputs_of_trace(metadata, model)
-        if predictor is not None:
-            chosen = replace(chosen, predictor=predictor_from(predictor, metadata.geometry))
-        if acceptance is not None:
-            made = acceptance_from(acceptance, metadata.sampling.temperature)
-            chosen = replace(chosen, acceptance=made)
-    if predictor is not None:
-        _check(chosen.predictor, predictor, weights_of(metadata, model, with_head=False))
-    if acceptance is not None:
-        _check(chosen.acceptance, acceptance, weights_of(metadata, model, with_head=True))
     return chosen
+
+
+def _chosen(
+    named: Named,
+    own: Callable[[], Inputs],
+    weights: Callable[[bool], str],
+    geometry: ModelGeometry,
+    temperature: float,
+) -> Inputs:
+    """Return what is named, bound to the model's weights, and its own for what is not."""
+    if named.predictor is None and named.acceptance is None:
+        return own()
+    predictor = None if named.predictor is None else predictor_from(named.predictor, geometry)
+    acceptance = None
+    if named.acceptance is not None:
+        acceptance = acceptance_from(named.acceptance, temperature)
+        _check(acceptance, named.acceptance, weights(True))
+    if predictor is not None and named.predictor is not None:
+        _check(predictor, named.predictor, weights(False))
+    if predictor is None or acceptance is None:
+        shipped = own()
+        predictor, acceptance = predictor or shipped.predictor, acceptance or shipped.acceptance
+    return Inputs(predictor, acceptance)
 
 
 def weights_of(metadata: TraceMetadata, model: str | None, *, with_head: bool) -> str:
@@ -115,5 +170,5 @@ def _check(plugin: object, spec: str, expected: str) -> None:
     if fitted_on != expected:
         raise CheckpointError(
             f"{spec} was fitted on another model or head (fingerprint {fitted_on[:12]}) than the "
-            f"trace was recorded with ({expected[:12]}). Fit it again on traces of this one."
+            f"one in hand ({expected[:12]}). Fit it again on traces of this one."
         )

@@ -3,10 +3,10 @@
 ``python -m benchmarks.policies`` (``make bench-policies``) writes traces of several kinds of text,
 tunes every rival for each cell on one half of the texts, and replays the other half. A cell is a
 share of resident experts and a bandwidth. Regret is how far a policy stays below the best lossless
-one of the cell, which is known only afterwards. `specfit` has one setting for all cells, and pays,
-unlike its rivals, for the processor time that its decisions were measured to take; a model of fewer
-layers is a slice of Qwen3-30B-A3B and pays a slice of it. All else is *simulated*, from a cited
-profile; see `benchmarks/policy_worlds.py`.
+one of the cell, which is known only afterwards. `specfit` has one setting for all cells. Every
+policy pays for the processor time that its decisions were measured to take, predictions included;
+a model of fewer layers is a slice of Qwen3-30B-A3B and pays a slice of it. All else is *simulated*,
+from a cited profile; see `benchmarks/policy_worlds.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,11 +45,24 @@ Task = tuple[str, Place]
 
 @dataclass(frozen=True)
 class Bench:
-    """One world's replays."""
+    """One world's replays.
+
+    Parameters
+    ----------
+    world : World
+        The texts.
+    folder : Path
+        Where traces and finished cells lie.
+    jobs : int
+        Processes.
+    replay_s : list of float
+        Gains the processor seconds of each replay.
+    """
 
     world: World
     folder: Path
     jobs: int
+    replay_s: list[float] = field(default_factory=list)
 
     def speeds(
         self, half: str, specs: Sequence[tuple[str, Place]]
@@ -65,6 +78,7 @@ class Bench:
             context=manifest(source=source_digest()),
             num_workers=self.jobs,
         )
+        self.replay_s.extend(row["replay_s"] for row in rows)
         by_cell = {(r["policy"], r["cache"], r["h2d_bandwidth_bytes_per_s"]): r for r in rows}
         return {
             key: tokens_per_s(
@@ -209,12 +223,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     started = time.monotonic()
     places = [(r, b * 1e9) for r in options.resident for b in options.bandwidths]
-    missed, worlds = [], {}
+    missed, worlds, replay_s = [], {}, 0.0
     for world in WORLDS:
         if world.name not in options.worlds:
             continue
         prepare(world, options.folder, options.num_prompts, options.tokens)
-        found = run(Bench(world, options.folder, options.jobs), places)
+        bench = Bench(world, options.folder, options.jobs)
+        found = run(bench, places)
+        replay_s += sum(bench.replay_s)
         print_outcomes(world.name, found)
         missed += missed_bars(world.name, found)
         worlds[world.name] = report_of(found)
@@ -222,6 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "what": "replays in simulated time",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "seconds": round(time.monotonic() - started),
+        "replay_processor_s": round(replay_s),
         "num_prompts": options.num_prompts,
         "new_tokens": options.tokens,
         "manifest": manifest(),
@@ -244,7 +261,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--resident", nargs="+", default=list(RESIDENT))
     parser.add_argument("--bandwidths", nargs="+", type=float, default=GB_PER_S)
     parser.add_argument("--num-prompts", type=int, default=6, help="of each half")
-    parser.add_argument("--tokens", type=int, default=48, help="new tokens a prompt")
+    parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
     parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one a core")
     parser.add_argument("--folder", type=Path, default=Path("build/policies"))
     parser.add_argument("--out", type=Path, help="JSON file of the results")

@@ -94,14 +94,14 @@ GRIDS: dict[str, tuple[str, ...]] = {
         "s2-moe:depth=6",
         *(
             f"s2-moe:depth=6,top_k=2,expert_scale={scale},calibrated=true"
-            for scale in (1.0, 0.5, 0.3, 0.15)
+            for scale in (1.0, 0.5, 0.3)
         ),
     ),
     "s2-moe-static": (
         "s2-moe-static:depth=12",
         *(
             f"s2-moe-static:depth=6,expert_scale={scale},calibrated=true"
-            for scale in (1.0, 0.5, 0.3, 0.15)
+            for scale in (1.0, 0.5, 0.3)
         ),
     ),
     "draftexpert": (

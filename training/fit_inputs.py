@@ -1,8 +1,10 @@
 """Fits the two inputs of selection for a target and its head: expert table, acceptance curves.
 
-Texts of the training split give the table's counts, texts of the tuning split calibrate it and give
-the acceptance curves. Both splits hold corpus text and what the target writes after their prompts,
-greedy and at two temperatures. Prompts that results are reported on are in neither.
+The training split gives the table's counts: corpus text, and what the target writes after prompts,
+greedy and at two temperatures. What it writes after prompts of the tuning split calibrates the
+table and gives the acceptance curves. Corpus text does not: it goes on to experts that the text has
+not needed yet more often than what the target writes itself. Prompts that results are reported on
+are in neither split.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import DynamicCache, Qwen3MoeForCausalLM
 
-from corpus import Split, encode_stream, load_corpus, training_units
+from corpus import Split, load_corpus
 from experts import SORTED_EXPERTS, register_sorted_experts
 from head_model import load_head
-from observe import Drafts, Text, Watcher, acceptance_sample, routing_sample, text_nodes
-from selfgen import prompt_source, sample
+from observe import MAX_DEPTH, Drafts, Text, Watcher, acceptance_sample, routing_sample, text_nodes
+from selfgen import BOOK_SHARE, prompt_source, sample
 from specfit.core.experts import ModelGeometry
 from specfit.policies.acceptance.acceptance_curves import CURVES_FILE
 from specfit.policies.fingerprint import fingerprint
@@ -38,8 +40,10 @@ from specfit.sim.metrics import distinct_4
 
 TEMPERATURES = (0.0, 0.7, 1.0)
 ROW_TOKENS = 256
+BOOK_CHARACTERS = 1500
+BOOK_PROMPT_TOKENS = 64
 PROMPT_TOKENS = 128
-NEW_TOKENS = 96
+NEW_TOKENS = 64
 LOOPING = 0.5
 ROWS_PER_BATCH = 96
 
@@ -80,7 +84,7 @@ def generated_texts(
 
     Looping text is easy to draft and to route: inputs fitted on it would promise too much.
     """
-    draw = prompt_source(split, tokenizer, random.Random(seed))
+    draw = prompt_source(split, tokenizer, random.Random(seed), BOOK_PROMPT_TOKENS)
     drawn = (draw()[:PROMPT_TOKENS] for _ in count())
     prompts = list(islice(filter(None, drawn), num_rows))
     for temperature in TEMPERATURES:
@@ -96,11 +100,21 @@ def _loops(text: Text) -> bool:
 
 
 def corpus_texts(tokenizer: Tokenizer, split: Split, num_rows: int, seed: int) -> list[Text]:
-    """Rows of the split itself; all of their tokens count as written."""
+    """Cuts of the split's documents, books and questions alike; all tokens count as written.
+
+    A cut never runs on into another document, which would bring in experts of another subject.
+    """
     rng = random.Random(seed)
-    stream = encode_stream(training_units(split, 1, rng), tokenizer)
-    starts = rng.sample(range(0, len(stream) - ROW_TOKENS, ROW_TOKENS), num_rows)
-    return [Text(torch.from_numpy(stream[s : s + ROW_TOKENS].astype(np.int64)), 0) for s in starts]
+    texts: list[Text] = []
+    while len(texts) < num_rows:
+        document = rng.choice(split.questions)
+        if rng.random() < BOOK_SHARE:
+            book = rng.choice(split.books).text
+            document = book[book.find(" ", rng.randrange(len(book))) + 1 :][:BOOK_CHARACTERS]
+        tokens = tokenizer.encode(document).ids[:ROW_TOKENS]
+        if len(tokens) > MAX_DEPTH:
+            texts.append(Text(torch.tensor(tokens), 0))
+    return texts
 
 
 class Collection:
@@ -138,15 +152,12 @@ def geometry_of(target: Qwen3MoeForCausalLM) -> ModelGeometry:
     )
 
 
-def collect(
-    watcher: Watcher, tokenizer: Tokenizer, split: Split, num_rows: int, seed: int
-) -> tuple[RoutingSample, dict[float, AcceptanceSample]]:
-    """Both samples of a split: ``num_rows`` corpus texts and as many of each temperature."""
-    collection, acceptance = Collection(watcher), {}
-    collection.add(corpus_texts(tokenizer, split, num_rows, seed))
-    for temperature, texts in generated_texts(watcher.target, tokenizer, split, num_rows, seed):
-        acceptance[temperature] = acceptance_sample(texts, collection.add(texts))
-    return collection.routing(), acceptance
+def add_generated(
+    collection: Collection, tokenizer: Tokenizer, split: Split, num_rows: int, seed: int
+) -> dict[float, AcceptanceSample]:
+    """Add what the target writes after prompts of a split; return acceptance by temperature."""
+    texts = generated_texts(collection.watcher.target, tokenizer, split, num_rows, seed)
+    return {t: acceptance_sample(written, collection.add(written)) for t, written in texts}
 
 
 def main() -> None:
@@ -155,8 +166,8 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, required=True, help="folder of the corpus")
     parser.add_argument("--target", type=Path, required=True, help="folder of the model")
     parser.add_argument("--out", type=Path, help="folder to write to; default: the model's")
-    parser.add_argument("--train-rows", type=int, default=384, help="texts of a kind")
-    parser.add_argument("--tune-rows", type=int, default=192, help="texts of a kind")
+    parser.add_argument("--train-rows", type=int, default=448, help="texts of a kind")
+    parser.add_argument("--tune-rows", type=int, default=448, help="texts of a kind")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -170,8 +181,11 @@ def main() -> None:
     watcher = Watcher(target, load_head(head_dir), np.random.default_rng(args.seed))
     corpus, started = load_corpus(args.corpus), time.monotonic()
 
-    train, _ = collect(watcher, tokenizer, corpus.train, args.train_rows, args.seed)
-    tune, acceptance = collect(watcher, tokenizer, corpus.tune, args.tune_rows, args.seed + 1)
+    learnt, held_back = Collection(watcher), Collection(watcher)
+    learnt.add(corpus_texts(tokenizer, corpus.train, args.train_rows, args.seed))
+    add_generated(learnt, tokenizer, corpus.train, args.train_rows, args.seed)
+    acceptance = add_generated(held_back, tokenizer, corpus.tune, args.tune_rows, args.seed + 1)
+    train, tune = learnt.routing(), held_back.routing()
     print(f"{time.monotonic() - started:5.0f} s  {len(train.tokens)} + {len(tune.tokens)} nodes")
     provenance = {
         "program": "training/fit_inputs.py",
@@ -181,9 +195,10 @@ def main() -> None:
         "num_train_nodes": len(train.tokens),
         "num_tune_nodes": len(tune.tokens),
         "num_drafted": {str(t): len(s.accepted) for t, s in acceptance.items()},
-        "texts": "corpus text and the target's own at temperatures "
+        "texts": "the target's own at temperatures "
         + ", ".join(map(str, TEMPERATURES))
-        + f" ({NEW_TOKENS} tokens after a prompt, looping ones left out)",
+        + f" ({NEW_TOKENS} tokens after a prompt, looping ones left out), "
+        + "and corpus text to train on",
         "versions": f"torch {torch.__version__}, transformers {transformers.__version__}",
     }
     out = args.out or args.target

@@ -30,14 +30,16 @@ BOOK_SHARE = 0.5
 NextPrompt = Callable[[], list[int]]
 
 
-def prompt_source(split: Split, tokenizer: Tokenizer, rng: random.Random) -> NextPrompt:
+def prompt_source(
+    split: Split, tokenizer: Tokenizer, rng: random.Random, book_tokens: int = BOOK_PROMPT_TOKENS
+) -> NextPrompt:
     """Make a function that draws a prompt: token ids from a book, or of a question."""
 
     def draw() -> list[int]:
         if rng.random() < BOOK_SHARE:
             text = rng.choice(split.books).text
             start = text.find(" ", rng.randrange(len(text)))
-            return tokenizer.encode(text[start + 1 : start + 400]).ids[:BOOK_PROMPT_TOKENS]
+            return tokenizer.encode(text[start + 1 : start + 400]).ids[:book_tokens]
         return tokenizer.encode(question_prompt(rng.choice(split.questions))).ids
 
     return draw

@@ -14,7 +14,7 @@ from specfit.cli.console import print_json, print_note, print_table
 from specfit.core.errors import CheckpointError, InvalidInputError
 from specfit.core.expert_format import ITEM_BYTES
 from specfit.core.shapes import KNOWN_SHAPES, ModelShape
-from specfit.core.units import BYTES, bytes_of
+from specfit.core.units import BYTES, bytes_of, bytes_per_s_of
 from specfit.data import model_folder
 
 if TYPE_CHECKING:
@@ -48,6 +48,14 @@ Context = Annotated[int, typer.Option("--context", min=1, help="Most tokens of a
 HeadBytes = Annotated[
     str, typer.Option("--head-size", help="Size of the draft head on the device.")
 ]
+Ssd = Annotated[
+    str | None,
+    typer.Option(
+        "--ssd",
+        help="Experts that host memory does not hold are on a disk read at this speed, like "
+        "3.5GB/s; profile: at that of the hardware profile.",
+    ),
+]
 Profile = Annotated[
     str, typer.Option("--profile", help="Hardware profile that seconds are predicted from.")
 ]
@@ -71,6 +79,10 @@ class MemoryPlan:
         What loading takes on the host at most.
     fits_device, fits_host : bool
         Whether the memory that there is suffices.
+    host_per_layer : int
+        Experts of a layer that host memory holds: all, or where a disk holds the rest, what fits.
+    cpu_slots_per_layer : int
+        Slots that host memory has room for where the CPU computes (``--device ssd``).
     """
 
     expert_bytes: int
@@ -84,6 +96,13 @@ class MemoryPlan:
     host_bytes: int
     fits_device: bool
     fits_host: bool
+    host_per_layer: int
+    cpu_slots_per_layer: int
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of the experts that only the disk holds."""
+        return self.experts_bytes * (self.num_experts - self.host_per_layer) // self.num_experts
 
 
 def memory(
@@ -94,12 +113,13 @@ def memory(
     experts: options.Experts = None,
     context: Context = 8192,
     head_size: HeadBytes = "0.6GiB",
+    ssd: Ssd = None,
     profile: Profile = "pcie4-x16",
     as_json: options.Json = False,
 ) -> None:
     """Say what of a model fits, how many experts get a slot, and how fast plain decoding should be.
 
-    Example: specfit memory --gpu 24GiB --host 64GiB
+    Example: specfit memory --gpu 24GiB --host 32GiB --ssd 3.5GB/s
     """
     from specfit.cli.specs import profile_from
 
@@ -114,20 +134,39 @@ def memory(
         experts=experts,
         context=context,
         head_bytes=bytes_of(head_size, "--head-size"),
+        has_disk=ssd is not None,
     )
+    machine = with_disk(profile_from(profile), ssd)
     hit_rate = expected_hit_rate(plan.slots_per_layer / plan.num_experts)
-    speed = expected_tokens_per_s(profile_from(profile), shape, plan, hit_rate)
+    read_rate = expected_read_rate(plan) if ssd else 0.0
+    speed = expected_tokens_per_s(machine, shape, plan, hit_rate, read_rate)
     if as_json:
-        found = {"predicted_hit_rate": hit_rate, "predicted_tokens_per_s": speed}
+        found = {
+            "predicted_hit_rate": hit_rate,
+            "predicted_read_rate": read_rate,
+            "predicted_tokens_per_s": speed,
+            "provenance": machine.provenance,
+        }
         print_json(
             [{"model": model, "profile": profile, "experts": experts, **asdict(plan), **found}]
         )
         return
-    print_table(["", model], _rows(plan, hit_rate, speed, profile), is_numeric=False)
+    rows = _rows(plan, hit_rate, speed, profile, has_disk=ssd is not None)
+    if ssd:
+        token_bytes = shape.experts_of_token * read_rate * plan.expert_bytes
+        rows[-1:-1] = _disk_rows(plan, read_rate, token_bytes, machine.ssd_bandwidth_bytes_per_s)
+    print_table(["", model], rows, is_numeric=False)
     print_note(
         "Predicted, not measured: hit rates as published for Qwen3-30B-A3B, seconds from the "
         "profile, plain decoding. Drafting changes it; measure with specfit calibrate and decode."
     )
+    if ssd:
+        print_note(
+            "A GPU before host memory before a disk is simulated only, with specfit replay --host. "
+            "What runs is --device ssd: the CPU computes on slots in host memory that are filled "
+            "from disk; specfit calibrate --device ssd measures how fast. "
+            f"{profile}: {machine.provenance}"
+        )
 
 
 def model_shape(name: str) -> ModelShape:
@@ -168,6 +207,7 @@ def plan_memory(
     context: int,
     head_bytes: int,
     experts: str | None = None,
+    has_disk: bool = False,
 ) -> MemoryPlan:
     """Return what fits.
 
@@ -185,6 +225,8 @@ def plan_memory(
         Size of the draft head.
     experts : str, optional
         Their format, ``int4``; by default that of the other weights.
+    has_disk : bool
+        Whether a disk holds the experts, so that host memory need not hold all.
     """
     width, layers, dim = shape.hidden_size, shape.num_hidden_layers, shape.head_dim
     heads, kv_heads = shape.num_attention_heads, shape.num_key_value_heads
@@ -195,8 +237,16 @@ def plan_memory(
     others = (layers * layer + 2 * shape.vocab_size * width + width) * item_bytes
     rows = 2 * layers * kv_heads * dim * item_bytes * context
     left = device_bytes - others - rows - head_bytes - WORKSPACE_BYTES
-    slots = max(0, min(num_experts, left // (layers * expert)))
-    needed = layers * num_experts * expert + others + LOADING_BYTES
+
+    def per_layer(num_bytes: int) -> int:
+        return max(0, min(num_experts, num_bytes // (layers * expert)))
+
+    slots = per_layer(left)
+    beside = others + LOADING_BYTES
+    held = per_layer(host_bytes - beside) if has_disk else num_experts
+    needed = layers * held * expert + beside
+    at_least = per_token if has_disk else num_experts
+    cpu_slots = per_layer(host_bytes - others - rows - head_bytes - WORKSPACE_BYTES)
     return MemoryPlan(
         expert_bytes=expert,
         experts_bytes=layers * num_experts * expert,
@@ -208,7 +258,9 @@ def plan_memory(
         least_slots=per_token,
         host_bytes=needed,
         fits_device=slots >= per_token,
-        fits_host=needed <= host_bytes,
+        fits_host=needed <= host_bytes and held >= at_least,
+        host_per_layer=held,
+        cpu_slots_per_layer=cpu_slots,
     )
 
 
@@ -220,31 +272,96 @@ def expected_hit_rate(share: float) -> float:
     return 1.0
 
 
+def expected_read_rate(plan: MemoryPlan) -> float:
+    """Return the share of a token's experts that are read from disk.
+
+    Host memory holds what was used last, those on the device too, so that it misses less.
+    """
+    return 1.0 - expected_hit_rate(
+        max(plan.host_per_layer, plan.slots_per_layer) / plan.num_experts
+    )
+
+
+def with_disk(profile: HardwareProfile, ssd: str | None) -> HardwareProfile:
+    """Return the profile with a disk of this speed, ``3.5GB/s``; ``profile`` keeps its own.
+
+    Raises
+    ------
+    InvalidInputError
+        It is no speed, or the profile has no disk to keep.
+    """
+    if ssd is None:
+        return profile
+    if ssd != "profile":
+        speed = bytes_per_s_of(ssd)
+        if not speed > 0:
+            raise InvalidInputError(f"--ssd must be above 0 B/s; got '{ssd}'.")
+        said = f"{profile.provenance} Disk: read at {ssd}, as given."
+        return replace(profile, ssd_bandwidth_bytes_per_s=speed, provenance=said)
+    if not profile.ssd_bandwidth_bytes_per_s:
+        raise InvalidInputError(
+            f"the profile '{profile.name}' has no disk. Give --ssd a speed like 3.5GB/s, or "
+            f"--profile pcie4-x16-ssd."
+        )
+    return profile
+
+
 def expected_tokens_per_s(
-    profile: HardwareProfile, shape: ModelShape, plan: MemoryPlan, hit_rate: float
+    profile: HardwareProfile,
+    shape: ModelShape,
+    plan: MemoryPlan,
+    hit_rate: float,
+    read_rate: float = 0.0,
 ) -> float:
-    """Return the tokens a second of plain decoding that the profile predicts; 0 if it cannot."""
-    if not plan.fits_device:
+    """Return the tokens a second of plain decoding that the profile predicts; 0 if it cannot.
+
+    Parameters
+    ----------
+    hit_rate, read_rate : float
+        Share of a token's experts that are on the device, and that are read from disk.
+    """
+    if not plan.fits_device or not plan.fits_host:
         return 0.0
     experts = shape.experts_of_token
-    copy_s = replace(profile, expert_bytes=plan.expert_bytes).copy_s
+    sized = replace(profile, expert_bytes=plan.expert_bytes)
     compute_s = profile.tau_s(1) + experts * profile.resident_expert_s
-    return 1 / (compute_s + experts * (1 - hit_rate) * copy_s)
+    return 1 / (compute_s + experts * ((1 - hit_rate) * sized.copy_s + read_rate * sized.ssd_s))
 
 
-def _rows(plan: MemoryPlan, hit_rate: float, speed: float, profile: str) -> list[tuple[str, str]]:
-    def gib(num_bytes: int) -> str:
-        return f"{num_bytes / GIB:.2f} GiB"
+def _gib(num_bytes: float) -> str:
+    return f"{num_bytes / GIB:.2f} GiB"
 
+
+def _disk_rows(
+    plan: MemoryPlan, read_rate: float, token_bytes: float, bytes_per_s: float
+) -> list[tuple[str, str]]:
+    """Return what the table says of the disk."""
+    cpu = plan.cpu_slots_per_layer
+    verdict = f"{cpu} a layer: --cache lru:{cpu}" if cpu >= plan.least_slots else "TOO FEW"
+    return [
+        ("experts that only the disk holds", _gib(plan.disk_bytes)),
+        ("predicted share read from disk", f"{read_rate:.2f}"),
+        ("predicted bytes read a token", f"{token_bytes / 2**20:.0f} MiB"),
+        ("read speed", f"{bytes_per_s / 1e9:g} GB/s"),
+        ("slots with --device ssd, on the CPU", verdict),
+    ]
+
+
+def _rows(
+    plan: MemoryPlan, hit_rate: float, speed: float, profile: str, *, has_disk: bool
+) -> list[tuple[str, str]]:
+    gib = _gib
     verdict = (
         f"{plan.slots_per_layer} of {plan.num_experts} a layer: --cache lru:{plan.slots_per_layer}"
         if plan.fits_device
         else f"TOO FEW: a token needs {plan.least_slots} a layer, and {plan.slots_per_layer} fit"
     )
     host = "fits" if plan.fits_host else "DOES NOT FIT"
+    held = f"{plan.host_per_layer} of {plan.num_experts} a layer"
+    everything = ("all experts, in host memory", gib(plan.experts_bytes))
     return [
         ("one expert, as it is copied", f"{plan.expert_bytes / 2**20:.2f} MiB"),
-        ("all experts, in host memory", gib(plan.experts_bytes)),
+        ("experts in host memory", held) if has_disk else everything,
         ("host memory while loading, at most", f"{gib(plan.host_bytes)}: {host}"),
         ("other weights, on the device", gib(plan.others_bytes)),
         ("keys and values", gib(plan.context_bytes)),

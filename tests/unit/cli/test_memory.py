@@ -11,7 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from specfit.cli.main import app
-from specfit.cli.memory import GIB, expected_hit_rate, model_shape, plan_memory
+from specfit.cli.memory import (
+    GIB,
+    expected_hit_rate,
+    expected_read_rate,
+    expected_tokens_per_s,
+    model_shape,
+    plan_memory,
+    with_disk,
+)
+from specfit.cli.specs import profile_from
 from specfit.core.shapes import KNOWN_SHAPES, QWEN3_30B_A3B
 
 
@@ -59,6 +68,39 @@ def test_too_little_memory_is_said() -> None:
     assert "TOO FEW" in ran.stdout and "DOES NOT FIT" in ran.stdout
 
 
+def test_a_disk_holds_what_host_memory_does_not() -> None:
+    found = plan(host=32, has_disk=True)
+    beside = found.others_bytes + 2 * GIB
+    layer = 48 * found.expert_bytes
+    assert found.fits_host and found.host_bytes <= 32 * GIB
+    assert beside + (found.host_per_layer + 1) * layer > 32 * GIB
+    assert found.disk_bytes == (128 - found.host_per_layer) * layer
+    whole = plan(host=64, has_disk=True)
+    assert (whole.host_per_layer, whole.disk_bytes) == (128, 0)
+    assert not plan(host=6, has_disk=True).fits_host
+    assert found.cpu_slots_per_layer * layer + found.others_bytes < 32 * GIB
+
+
+def test_reading_from_disk_takes_its_seconds() -> None:
+    profile = with_disk(profile_from("pcie4-x16"), "3.5GB/s")
+    found = plan(host=16, has_disk=True)
+    rate = expected_read_rate(found)
+    assert 0 < rate < 1
+    hit_rate = expected_hit_rate(found.slots_per_layer / 128)
+    with_reads = 1 / expected_tokens_per_s(profile, QWEN3_30B_A3B, found, hit_rate, rate)
+    without = 1 / expected_tokens_per_s(profile, QWEN3_30B_A3B, found, hit_rate)
+    assert with_reads - without == pytest.approx(384 * rate * 9_437_184 / 3.5e9)
+    assert "3.5GB/s, as given" in profile.provenance
+    assert with_disk(profile_from("pcie4-x16-ssd"), "profile").ssd_bandwidth_bytes_per_s == 7e9
+
+
+def test_the_disk_stands_in_the_table() -> None:
+    ran = CliRunner().invoke(app, ["memory", "--host", "32GiB", "--ssd", "3.5GB/s"])
+    words = " ".join(ran.stdout.split() + ran.stderr.split())
+    assert "experts that only the disk holds" in words and "DOES NOT FIT" not in words
+    assert "simulated only" in words
+
+
 def test_hit_rates_rise_with_the_slots() -> None:
     rates = [expected_hit_rate(i / 128) for i in range(129)]
     assert rates == sorted(rates)
@@ -85,6 +127,9 @@ def test_the_row_is_given_as_json() -> None:
     [
         (["--gpu", "24"], "size like 24GiB"),
         (["--dtype", "int8"], "--dtype must be"),
+        (["--ssd", "fast"], "must read like 25GB/s"),
+        (["--ssd", "0GB/s"], "above 0 B/s"),
+        (["--ssd", "profile"], "has no disk"),
         (["--model", "qwen3-30b"], "Did you mean 'qwen3-30b-a3b'"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +15,13 @@ from specfit.cli.console import is_narrow, print_json, print_note, print_table, 
 from specfit.core.errors import CheckpointError, InvalidInputError, UnsupportedCostError
 
 if TYPE_CHECKING:
+    from specfit.core.backend import Request
     from specfit.core.decode import CycleRecord, DecodeResult
+    from specfit.core.policy import Policy
+    from specfit.core.profile import HardwareProfile
+    from specfit.report.reenact import Scene
     from specfit.report.what_if import Answer, WhatIf
+    from specfit.sim.replay import ReplayBackend
     from specfit.sim.trace import TraceMetadata
 
 PromptIndex = Annotated[int, typer.Option("--prompt", min=0, help="Index of the prompt.")]
@@ -42,6 +48,40 @@ NARROW_TOKEN = 12
 """Characters of a token on a narrow terminal."""
 
 Decoder = Callable[[Sequence[int]], str]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks to explain; None where the trace says it.
+
+    Parameters
+    ----------
+    trace : Path
+        The trace.
+    prompt, cycle : int
+        Their indices; without a cycle one that shows much.
+    policy, cache, cost, profile, model : str
+        Specs and names, as `specfit replay` takes them.
+    settings : sequence of str
+        Parameters of the policy.
+    """
+
+    trace: Path
+    prompt: int
+    cycle: int | None
+    policy: str | None
+    settings: Sequence[str]
+    cache: str | None
+    cost: str
+    profile: str | None
+    model: str | None
+
+    def specs(self, metadata: TraceMetadata) -> tuple[str, str]:
+        """Return the specs of policy and cache: those given, or else the recorded ones."""
+        from specfit.cli.replay import recorded_policy
+
+        policy = self.policy or recorded_policy(metadata) or "specfit"
+        return policy, self.cache or metadata.specs.get("cache") or "lru:25%"
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +141,8 @@ def explain(
     from specfit.sim.trace import TraceReader
 
     metadata = TraceReader(trace).metadata
-    explained = explain_cycle(trace, prompt, cycle, policy, settings, cache, cost, profile, model)
+    asked = Asked(trace, prompt, cycle, policy, settings, cache, cost, profile, model)
+    explained = explain_cycle(asked)
     decode = decoder_of(metadata, model)
     if as_json:
         print_json(json_rows(explained, decode))
@@ -110,65 +151,90 @@ def explain(
     write(explained, decode, out)
 
 
-def explain_cycle(
-    trace: Path,
-    prompt: int,
-    cycle: int | None,
-    policy: str | None,
-    settings: Sequence[str],
-    cache: str | None,
-    cost: str,
-    profile: str | None,
-    model: str | None,
-) -> Explained:
+def explain_cycle(asked: Asked) -> Explained:
     """Replay a prompt up to a cycle and ask what decided it."""
     from specfit.cli.inputs import inputs_of_trace
-    from specfit.cli.replay import hardware_of, recorded_policy
-    from specfit.cli.specs import cost_from, policy_from
+    from specfit.cli.replay import hardware_of
+    from specfit.cli.specs import cost_from
     from specfit.core.cache import make_cache
     from specfit.core.decode import DecodeLoop
     from specfit.core.policy import policies
     from specfit.report.reenact import watch_scene
-    from specfit.report.what_if import WhatIf
     from specfit.sim.replay import ReplayBackend
     from specfit.sim.trace import TraceReader
 
-    reader = TraceReader(trace)
-    hardware = hardware_of(reader, profile)
-    inputs = inputs_of_trace(reader.metadata, model)
-    geometry = reader.metadata.geometry
-    policy = policy or recorded_policy(reader.metadata) or "specfit"
-    cache = cache or reader.metadata.specs.get("cache") or "lru:25%"
-    if prompt >= reader.num_prompts:
-        raise InvalidInputError(f"--prompt must be 0 to {reader.num_prompts - 1}; got {prompt}.")
-    chosen, experts = policy_from(policy, settings), make_cache(cache, geometry)
-    if getattr(chosen, "is_reference", False):
+    reader = TraceReader(asked.trace)
+    policy, cache = asked.specs(reader.metadata)
+    experts = make_cache(cache, reader.metadata.geometry)
+    hardware = hardware_of(reader, asked.profile)
+    inputs = inputs_of_trace(reader.metadata, asked.model)
+    backend = ReplayBackend(reader, experts, hardware)
+    request = request_of(backend, asked.prompt)
+    loop = DecodeLoop(
+        backend,
+        policy_to_explain(policy, asked.settings),
+        cost_from(asked.cost, hardware),
+        inputs.predictor,
+        inputs.acceptance,
+    )
+    index = cycle_index(loop.run(request), asked.cycle)
+    what_if = what_if_of(watch_scene(loop, request, index), hardware, asked.cost)
+    named = ",".join([policy, *asked.settings])
+    return Explained(
+        what_if,
+        what_if.answer(what_if.scene.cycle),
+        sized(cache, experts.capacity),
+        policies.parse(policy)[0],
+        f"prompt {asked.prompt}, cycle {index}, {named}, cache {cache}",
+    )
+
+
+def request_of(backend: ReplayBackend, prompt: int) -> Request:
+    """Return the request of a prompt of the trace that the backend replays.
+
+    Raises
+    ------
+    InvalidInputError
+        The trace has no such prompt.
+    """
+    last = backend.trace.num_prompts - 1
+    if prompt > last:
+        raise InvalidInputError(f"--prompt must be 0 to {last}; got {prompt}.")
+    return next(islice(backend.requests(), prompt, None))
+
+
+def policy_to_explain(spec: str, settings: Sequence[str]) -> Policy:
+    """Return the policy.
+
+    Raises
+    ------
+    InvalidInputError
+        It knows the target's answers, so it decides nothing.
+    """
+    from specfit.cli.specs import policy_from
+
+    policy = policy_from(spec, settings)
+    if getattr(policy, "is_reference", False):
         raise InvalidInputError(
-            f"{policy} knows the target's answers beforehand, so there is no decision to explain. "
+            f"{spec} knows the target's answers beforehand, so there is no decision to explain. "
             f"Give another --policy."
         )
-    backend = ReplayBackend(reader, experts, hardware)
-    cost_model = cost_from(cost, hardware)
-    loop = DecodeLoop(backend, chosen, cost_model, inputs.predictor, inputs.acceptance)
-    for number, request in enumerate(backend.requests()):
-        if number == prompt:
-            index = cycle_index(loop.run(request), cycle)
-            scene = watch_scene(loop, request, index)
-            break
-    what_if = WhatIf(
+    return policy
+
+
+def what_if_of(scene: Scene, hardware: HardwareProfile, cost: str) -> WhatIf:
+    """Return a scene with all that it takes to decide it anew."""
+    from specfit.cli.specs import cost_from
+    from specfit.core.cache import make_cache
+    from specfit.core.policy import policies
+    from specfit.report.what_if import WhatIf
+
+    return WhatIf(
         scene,
         hardware,
         lambda other: cost_from(cost, other),
-        lambda spec: make_cache(spec, geometry),
+        lambda spec: make_cache(spec, scene.cycle.geometry),
         {name: policies.make(name) for name in RIVALS if name in policies.names()},
-    )
-    title = f"prompt {prompt}, cycle {index}, {','.join([policy, *settings])}, cache {cache}"
-    return Explained(
-        what_if,
-        what_if.answer(scene.cycle),
-        sized(cache, experts.capacity),
-        policies.parse(policy)[0],
-        title,
     )
 
 

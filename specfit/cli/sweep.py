@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from specfit.cli.inputs import Inputs
     from specfit.cli.replay import Replayer
     from specfit.core.profile import HardwareProfile
+    from specfit.sim.results import Place, Results
     from specfit.sim.sweep import Cell, Row
     from specfit.sim.trace import TraceReader
 
@@ -345,29 +346,30 @@ def inputs_once(
 
 def print_tables(rows: Sequence[Row]) -> None:
     """Print one table for each trace, link and key: policies down, caches across."""
-    from specfit.sim.sweep import speedup_of
+    from specfit.sim.results import results_of
 
     def group_of(row: Row) -> tuple[Any, ...]:
         return row["trace"], row["h2d_bandwidth_bytes_per_s"], row["policy_key"]
 
     for group in dict.fromkeys(map(group_of, rows)):
         trace, bandwidth, key = group
-        of_group = [row for row in rows if group_of(row) == group]
-        caches = list(dict.fromkeys(row["cache"] for row in of_group))
-        lines = []
-        for policy in dict.fromkeys(row["policy"] for row in of_group):
-            of_policy = {row["cache"]: row for row in of_group if row["policy"] == policy}
-            gains = [speedup_of(of_policy[cache], of_group) for cache in caches]
-            cells = [
-                f"{of_policy[cache]['simulated_tokens_per_s']:.1f}"
-                + (f" ({gain.estimate:.2f}x)" if gain else "")
-                for cache, gain in zip(caches, gains, strict=True)
-            ]
-            lines.append([policy, *cells])
+        results = results_of([row for row in rows if group_of(row) == group])
+        lines = [
+            [policy, *(speed_text(results, place, policy) for place in results.places)]
+            for policy in results.policies
+        ]
         link = "the profile's link" if bandwidth is None else f"{bandwidth / 1e9:g} GB/s"
         print_table(
-            ["", *caches],
+            ["", *(place.cache for place in results.places)],
             lines,
             title=f"{trace}, {link}, seed {key}",
             note="Simulated tokens a second, and speed-up over autoregressive.",
         )
+
+
+def speed_text(results: Results, place: Place, policy: str) -> str:
+    """Return a policy's simulated speed at a place, and its speed-up where plain decoding is."""
+    ours, plain = results.find(place, policy), results.baseline(place, "autoregressive")
+    assert ours is not None, "a sweep runs every policy at every place"
+    speed = f"{ours.metrics.tokens_per_s:.1f}"
+    return speed if plain is None else f"{speed} ({ours.speedup_over(plain).estimate:.2f}x)"

@@ -110,8 +110,7 @@ def _draw(
     y_label: str,
 ) -> Figure:
     names = trace_names(results.traces)
-    columns = min(MAX_COLUMNS, len(names))
-    shape = panels.Shape(-(-len(names) // columns), columns, PANEL_IN)
+    shape = panels.Shape(*panels.grid_of(len(names), MAX_COLUMNS), PANEL_IN)
     figure, grid = panels.panel_figure(shape, words, key)
     every = [axes for row in grid for axes in row]
     for axes in every[len(names) :]:

@@ -48,6 +48,12 @@ class Shape:
         return width, self.above_in + self.panel_in[1] + self.below_in
 
 
+def grid_of(count: int, most_columns: int) -> tuple[int, int]:
+    """Return the rows and columns of so many panels: as few rows as can be, evenly filled."""
+    rows = -(-count // most_columns)
+    return rows, -(-count // rows)
+
+
 def panel_figure(
     shape: Shape, words: Words, key: Sequence[tuple[str, Artist]], *, first_left_in: float = 0.0
 ) -> tuple[Figure, list[list[Axes]]]:

@@ -114,9 +114,8 @@ def _draw(
     prepare: Callable[[Axes], None],
     columns: int,
 ) -> Figure:
-    columns = min(columns, MAX_COLUMNS, len(shown))
-    shape = panels.Shape(-(-len(shown) // columns), columns, PANEL_IN)
-    figure, grid = panels.panel_figure(shape, words, key_of(looks))
+    rows, columns = panels.grid_of(len(shown), min(columns, MAX_COLUMNS))
+    figure, grid = panels.panel_figure(panels.Shape(rows, columns, PANEL_IN), words, key_of(looks))
     every = [axes for row in grid for axes in row]
     for axes in every[len(shown) :]:
         axes.remove()

@@ -11,19 +11,17 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import joblib
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specfit.core.errors import InvalidInputError, TraceWriteError
 from specfit.sim.engine import LOCAL, engine, run_jobs
-from specfit.sim.metrics import Interval, paired_ratio
 
 CELLS_FOLDER = "cells"
 RESULTS_NAME = "results.parquet"
@@ -170,21 +168,6 @@ def run_sweep(
     return ordered
 
 
-def speedup_of(row: Row, rows: Iterable[Row], baseline: str = "autoregressive") -> Interval | None:
-    """Return a row's speed-up over `baseline` on the same trace, cache, link and key.
-
-    Returns
-    -------
-    Interval or None
-        None where the sweep holds no such row.
-    """
-    same = ("trace", "cache", "h2d_bandwidth_bytes_per_s", "policy_key")
-    for other in rows:
-        if other["policy"] == baseline and all(other[name] == row[name] for name in same):
-            return paired_ratio(_per_prompt(row), _per_prompt(other))
-    return None
-
-
 def _evaluate(cell: Cell, key: str, evaluate: Callable[[Cell], Row]) -> tuple[Cell, str, Row]:
     return cell, key, evaluate(cell)
 
@@ -228,7 +211,3 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
         temporary.replace(path)
     except OSError as error:
         raise TraceWriteError(f"cannot write the sweep's {path}: {error}.") from error
-
-
-def _per_prompt(row: Row) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.array([row["prompt_tokens"], row["prompt_s"]], np.float64).T

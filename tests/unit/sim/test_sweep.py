@@ -12,9 +12,8 @@ import pytest
 from specfit.core.cache import make_cache
 from specfit.core.errors import InvalidInputError
 from specfit.core.policy import policies
-from specfit.sim.metrics import paired_speedup
 from specfit.sim.row import row_of
-from specfit.sim.sweep import Cell, Row, product, run_sweep, speedup_of, with_sizes
+from specfit.sim.sweep import Cell, Row, product, run_sweep, with_sizes
 from specfit.testing.examples import example_geometry
 from tests.unit.sim.traces import replayed
 
@@ -122,19 +121,6 @@ def test_a_torn_cell_is_run_again(cells: list[Cell], tmp_path: Path) -> None:
     (path,) = (tmp_path / "s" / "cells").iterdir()
     path.write_text(path.read_text()[:40])
     assert run_sweep(cells[:1], evaluate, tmp_path / "s", context={}) == rows
-
-
-def test_a_speedup_is_paired_with_the_baseline_of_its_cell(
-    cells: list[Cell], tmp_path: Path, positions_trace: Path
-) -> None:
-    rows = run_sweep(cells, evaluate, tmp_path / "s", context={})
-    for cell, row in zip(cells, rows, strict=True):
-        ours, theirs = (
-            replayed(positions_trace, policies.make(name), cell.cache)
-            for name in (cell.policy, "autoregressive")
-        )
-        assert speedup_of(row, rows) == paired_speedup(ours, theirs)
-    assert speedup_of(rows[0], rows[1:]) is None
 
 
 def test_equal_cells_are_refused(cells: list[Cell], tmp_path: Path) -> None:

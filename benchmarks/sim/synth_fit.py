@@ -53,7 +53,7 @@ def row_of(line: Line) -> dict[str, Any]:
 def main() -> None:
     """Draw, measure and write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--num-prompts", type=int, default=6, help="texts of each task")
+    parser.add_argument("--num-prompts", type=int, default=12, help="texts of each task")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.policy_grid import OURS, rival_of
 from benchmarks.policy_worlds import inputs_of, machine_for, share_of_machine
+from specfit.cli.inputs import Inputs
 from specfit.cli.specs import policy_from
 from specfit.core.cache import make_cache
 from specfit.core.cost import ProfileCost
@@ -112,8 +113,8 @@ def evaluate(cell: Cell) -> Row:
         machine = replace(machine, h2d_bandwidth_bytes_per_s=cell.h2d_bandwidth_bytes_per_s)
     if (cell.trace, rival_of(cell.policy)) not in _RUN:  # what is timed next is compiled
         _RUN.add((cell.trace, rival_of(cell.policy)))
-        _decode(reader, cell.policy, cell.cache, machine, texts=1)
-    policy, results = _decode(reader, cell.policy, cell.cache, machine)
+        decoded(reader, *_chosen(cell), cell.cache, machine, texts=1)
+    policy, results = decoded(reader, *_chosen(cell), cell.cache, machine)
     metrics = measure(results, machine.expert_bytes)
     return {
         "num_committed": metrics.num_committed,
@@ -127,28 +128,43 @@ def evaluate(cell: Cell) -> Row:
     }
 
 
-def _decode(
+def _chosen(cell: Cell) -> tuple[Policy, Inputs]:
+    """Return a cell's policy and its inputs: the world's, or `specfit` with the routing known."""
+    inputs = inputs_of(str(Path(cell.trace).parent), cell.trace)
+    if cell.policy == KNOWING:
+        return policy_from(OURS), replace(inputs, predictor=Oracle())
+    return policy_from(cell.policy), inputs
+
+
+def decoded(
     reader: KeptTrace,
-    spec: str,
+    policy: Policy,
+    inputs: Inputs,
     cache_spec: str,
     machine: HardwareProfile,
     texts: int | None = None,
 ) -> tuple[Timed, list[DecodeResult]]:
-    """Replay some texts under a policy, or under `specfit` with the routing known."""
-    inputs = inputs_of(str(reader.folder.parent), str(reader.folder))
-    knows = spec == KNOWING
-    policy = Timed(policy_from(OURS if knows else spec))
+    """Replay the first texts of a trace, or all; return the policy with its seconds, and what came.
+
+    Parameters
+    ----------
+    cache_spec : str
+        Of the expert cache.
+    machine : HardwareProfile
+        Where the simulated seconds come from, and what the policy believes.
+    """
+    timed = Timed(policy)
     results = replay(
         reader,
-        policy,
+        timed,
         make_cache(cache_spec, reader.metadata.geometry),
         machine,
         cost=ProfileCost(machine),
-        predictor=Oracle() if knows else inputs.predictor,
+        predictor=inputs.predictor,
         acceptance=inputs.acceptance,
         max_prompts=texts,
     )
-    return policy, list(results)
+    return timed, list(results)
 
 
 def tokens_per_s(row: Row, bandwidth: float, trace: str) -> float:

@@ -26,6 +26,7 @@ from benchmarks import search_peers as peers
 from benchmarks.search_instances import Instance, draw, with_general_costs
 from benchmarks.search_recorded import record_demo, recorded
 from benchmarks.search_rows import Row, write_rows
+from benchmarks.search_share import share_rows
 from benchmarks.search_union import NUM_NODES, draw_cheap, loss_of_pricing
 from specfit.core.cost import CostTerms
 from specfit.core.search import (
@@ -84,13 +85,16 @@ def time_affine(
     instance: Instance, repeats: int, ours: list[np.ndarray], fast: dict[str, list[np.ndarray]]
 ) -> None:
     """Add the times of one instance, interleaved so that a noisy machine is noisy for all."""
-    search = LevelSearch(RoutingPricer())
     answer = exact(instance.problem())
-    assert (search_anew(instance, search).mask == answer.mask).all()
+    search_all = partial(
+        LevelSearch(RoutingPricer()).search_tree, instance.terms, instance.parents,
+        instance.path_probs, instance.routing, levels=instance.levels,
+    )  # fmt: skip
+    assert (search_all().mask == answer.mask).all()
     beyond_root_s = answer.cycle_s - root_seconds(instance.problem())
     gain = answer.expected_committed - 1.0 - answer.price * beyond_root_s
     for _ in range(4):
-        ours.append(seconds_of(partial(search_anew, instance, search), repeats // 4))
+        ours.append(seconds_of(search_all, repeats // 4))
         for name, solve in peers.FAST.items():
             cut = partial(cut_from_arrays, solve, instance, answer.price)
             assert abs(cut() - gain) < 1e-6, name
@@ -326,7 +330,10 @@ def recorded_rows(trace: TraceReader, name: str, repeats: int, count: int) -> li
 
 
 def all_recorded_rows(folders: Sequence[Path], repeats: int, count: int) -> list[Row]:
-    """Time the cycles of the traces, or of demo prompts recorded now if none is given."""
+    """Time the cycles of the traces, or of demo prompts recorded now if none is given.
+
+    Then also what part of a demo cycle its searches take.
+    """
     rows: list[Row] = []
     for folder in folders:
         rows += recorded_rows(TraceReader(folder), f"recorded {folder.name}", repeats, count)
@@ -335,6 +342,7 @@ def all_recorded_rows(folders: Sequence[Path], repeats: int, count: int) -> list
         with tempfile.TemporaryDirectory(prefix="specfit-search-") as scratch:
             trace = record_demo(Path(scratch) / "trace")
             rows += recorded_rows(trace, "recorded demo", repeats, count)
+            rows += share_rows(Path(scratch) / "run")
     return rows
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, replace
 from functools import cache as cached
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,7 +173,12 @@ def decide(policy: Policy, cycle: Cycle, *, to_the_end: bool = False) -> Decisio
         Go on to the deepest level of the tree, under the plan in force, whatever the policy says.
     """
     found = getattr(policy, "search", None)
-    ear = _Ear(found) if isinstance(found, LevelSearch) else None
+    search = found if isinstance(found, LevelSearch) else None
+    looks: list[Look] = []
+    if search is not None:
+        search.listener = lambda decision: looks.append(
+            Look(search.problem.levels, search.best(), decision)
+        )
     at = first_levels(cycle, 0)
     plan = policy.plan(at)
     plan = cycle.plan if to_the_end else plan
@@ -188,42 +192,13 @@ def decide(policy: Policy, cycle: Cycle, *, to_the_end: bool = False) -> Decisio
     selection = policy.select(at)
     mask = np.zeros(len(cycle.tree), bool)
     mask[: len(selection.mask)] = selection.mask
-    if ear is None:
+    if search is None:
         return Decision(mask, at.levels, goes_on)
-    best, problem = ear.search.best(), copy.deepcopy(ear.search.problem)
-    if all(look.levels < at.levels for look in ear.looks):
-        ear.looks.append(Look(at.levels, best, None))
-    return Decision(mask, at.levels, goes_on, tuple(ear.looks), problem, best)
-
-
-class _Ear:
-    """Hears what a search answers when it is asked whether to draft on."""
-
-    def __init__(self, search: LevelSearch) -> None:
-        self.search = search
-        self.looks: list[Look] = []
-        self._should_draft = search.should_draft
-        for name in ("should_draft", "advance"):
-            if hasattr(search, name):
-                setattr(search, name, getattr(self, name))
-
-    def should_draft(
-        self, growth: NDArray[np.float64], expandable: NDArray[np.bool_]
-    ) -> StopDecision:
-        decision = self._should_draft(growth, expandable)
-        self.looks.append(Look(self.search.problem.levels, self.search.best(), decision))
-        return decision
-
-    def advance(
-        self,
-        parents: NDArray[np.int32],
-        path_probs: NDArray[np.float64],
-        predicted: Any,
-        growth: NDArray[np.float64],
-        expandable: NDArray[np.bool_],
-    ) -> bool:
-        self.search.add_level(parents, path_probs, predicted)
-        return self.should_draft(growth, expandable).draft
+    search.listener = None
+    best, problem = search.best(), copy.deepcopy(search.problem)
+    if all(look.levels < at.levels for look in looks):
+        looks.append(Look(at.levels, best, None))
+    return Decision(mask, at.levels, goes_on, tuple(looks), problem, best)
 
 
 def search_plainly(cycle: Cycle) -> tuple[SearchProblem, SearchResult]:

@@ -32,7 +32,7 @@ from specfit.core.search._rows import (
     charges,
     charges_by_worth,
     load_of,
-    root_load,
+    rows_of,
     share_units,
     worth_of,
 )
@@ -54,7 +54,6 @@ class Task(NamedTuple):
     node_s: float
     rows: Rows
     base: Any  # float64[C]
-    worths: Any  # float64[C] or float64[0]
     mode: int
 
 
@@ -83,53 +82,112 @@ def search_affine(
     weight_s: Any,
     full_s: Any,  # float64[N], seconds of each row if nobody shares
     totals: Any,  # float64[C]
-    worths: Any,  # float64[C], sum of profit times row of all nodes but the root, or float64[0]
-    hint: Any,  # bool[N], a selection to start from, or nothing
+    hint: Any,  # bool[<= N], a selection to start from, or nothing
     mask: Any,  # bool[N], out
     values: Any,  # float64[4], out: see TOKENS, SECONDS, LAMBDA, BAR; for SIGN the bar is an input
-    counts: Any,  # int64[2], out: rounds and cuts
+    counts: Any,  # int64[2], in and out: rounds and cuts are added
 ) -> None:
-    """Find the smallest optimal selection of an affine problem."""
-    rows = Rows(indptr, cols, vals, weight_s)
-    base = root_load(rows)
-    task = Task(parents, profits, fixed_s, node_s, rows, base, worths, mode)
+    """See `search_rows`; takes the demand matrix as separate arrays."""
+    search_rows(
+        parents, profits, fixed_s, node_s, mode, price, rows_of(indptr, cols, vals, weight_s),
+        full_s, totals, hint, np.zeros(0, np.bool_), mask, values, counts,
+    )  # fmt: skip
+
+
+@kernel
+def search_rows(
+    parents: Any,  # this and the rest: see `search_affine`
+    profits: Any,
+    fixed_s: float,
+    node_s: float,
+    mode: int,
+    price: float,
+    rows: Rows,
+    full_s: Any,
+    totals: Any,
+    hint: Any,
+    is_read: Any,  # bool[N], or bool[0]: all are
+    mask: Any,
+    values: Any,
+    counts: Any,
+) -> None:
+    """Find the smallest optimal selection of an affine problem.
+
+    A node that is not read has an empty row. Where a cut would have to decide on one, the search
+    ends with `mask` all nodes that are left: reading some of them is cheaper.
+    """
+    num_nodes = parents.size
+    columns = np.empty((4, rows.weight_s.size))
+    base, load, scratch, first = columns[0], columns[1], columns[2], columns[3]
+    base[:] = 0.0
+    add_row(rows, 0, base, 1.0)
+    load[:] = totals
+    task = Task(parents, profits, fixed_s, node_s, rows, base, mode)
     best = Best(mask, values)
-    live = np.ones(parents.size, np.bool_)
-    scratch = np.empty(weight_s.size)
-    load = totals.copy()
-    gains = np.empty(parents.size)
-    taken = np.empty(parents.size, np.bool_)
-    _start(task, best, price, full_s, hint, scratch, gains, taken)
+    sums, flags = np.empty((3, num_nodes)), np.empty((3, num_nodes), np.bool_)
+    gains, seconds, through = sums[0], sums[1], sums[2]
+    live, taken, summed = flags[0], flags[1], flags[2]
+    live[:] = True
+    _start(task, best, price, full_s, hint, scratch, live, seconds, gains, taken)
+    _drop_worthless(task, best, live, gains)
+    summed[:] = True
     shrinking = False
     while True:
         if not shrinking:
-            shrinking = _prune(task, best, full_s, live, load, scratch, gains, taken, counts)
+            shrinking = _prune(
+                task, best, full_s, live, summed, load, scratch, first, seconds, gains, through,
+                taken, counts,
+            )  # fmt: skip
         if shrinking:
-            if mode == SIGN or _is_smallest(task, best, full_s, live, load, scratch, gains, taken):
+            if mode == SIGN or _is_smallest(
+                task, best, full_s, live, load, scratch, seconds, gains, taken
+            ):
                 return
+        if _any_unread(live, is_read):
+            mask[:] = live
+            return
         counts[1] += 1
         closure(
             parents, profits, node_s, live, values[LAMBDA], _margin(best), rows, base, load, taken
         )
         if shrinking:
-            tokens, seconds = _measure(task, taken, scratch)
-            _adopt(task, best, taken, tokens, seconds)
+            tokens, total_s = _measure(task, taken, scratch)
+            _adopt(task, best, taken, tokens, total_s)
             return
         shrinking = not _offer(task, best, taken, scratch)
         if not shrinking and mode != RATIO:
             return
         if not shrinking:
             live[:] = taken
+            summed[:] = taken
             load_of(rows, live, load)
 
 
 @kernel
+def _any_unread(live: Any, is_read: Any) -> bool:
+    """Return whether a live node is not read."""
+    for v in range(is_read.size):
+        if live[v] and not is_read[v]:
+            return True
+    return False
+
+
+@kernel
 def _start(
-    task: Task, best: Best, price: float, full_s: Any, hint: Any, load: Any, gains: Any, taken: Any
+    task: Task,
+    best: Best,
+    price: float,
+    full_s: Any,
+    hint: Any,
+    load: Any,
+    everything: Any,  # bool[N], all true
+    seconds: Any,
+    gains: Any,
+    taken: Any,
 ) -> None:
     """Set price and bar from the better of the hint and the best selection without sharing."""
-    everything = np.ones(hint.size, np.bool_)
-    seconds = full_s + task.node_s
+    for v in range(seconds.size):
+        seconds[v] = full_s[v] + task.node_s
     seconds[0] += task.fixed_s
     best.mask[:] = False
     best.mask[0] = True
@@ -139,19 +197,25 @@ def _start(
         return
     best.values[TOKENS] = task.profits[0]
     best.values[SECONDS] = seconds[0]
-    if task.mode == RATIO:
-        best.values[LAMBDA] = task.profits[0] / seconds[0]
-        best.values[BAR] = 0.0
-        best_ratio(
-            task.parents, task.profits, seconds, everything, best.values[LAMBDA], gains, taken
+    is_ratio = task.mode == RATIO
+    best.values[LAMBDA] = task.profits[0] / seconds[0] if is_ratio else price
+    best.values[BAR] = 0.0 if is_ratio else task.profits[0] - price * seconds[0]
+    if hint.size and hint[0]:
+        taken[:] = False
+        taken[: hint.size] = hint
+        _offer(task, best, taken, load)
+    known = best.values[LAMBDA]
+    if is_ratio:
+        better = (
+            best_ratio(task.parents, task.profits, seconds, everything, known, gains, taken) > known
         )
     else:
-        best.values[LAMBDA] = price
-        best.values[BAR] = task.profits[0] - price * seconds[0]
-        best_subtree(task.parents, task.profits, seconds, everything, price, 0.0, gains, taken)
-    _offer(task, best, taken, load)
-    if hint[0]:
-        _offer(task, best, hint, load)
+        gain = best_subtree(
+            task.parents, task.profits, seconds, everything, known, 0.0, gains, taken
+        )
+        better = gain > best.values[BAR]
+    if better:
+        _offer(task, best, taken, load)
 
 
 @kernel
@@ -202,26 +266,24 @@ def _prune(
     best: Best,
     full_s: Any,
     live: Any,
+    summed: Any,  # bool[N], whose rows are in `load`
     load: Any,  # float64[C], in and out: sum of the rows of the live nodes
     scratch: Any,  # float64[C]
+    first: Any,  # float64[C], scratch too
+    seconds: Any,  # float64[N], scratch, as are the next three
     gains: Any,
+    through: Any,
     taken: Any,
     counts: Any,
 ) -> bool:
     """Share, bound and remove until nothing goes; return whether that proves the best selection."""
-    seconds = np.empty(live.size)
-    through = np.empty(live.size)
-    summed = live.copy()  # whose rows are in `load`
-    if counts[0] == 0:
-        _drop_worthless(task, best, live, gains)
     best_first = False
     while True:
         counts[0] += 1
         if best_first:
-            _charge_best_first(task, best, full_s, live, load, scratch, seconds)
+            _charge_best_first(task, best, full_s, live, load, scratch, first, taken, seconds)
         else:
-            is_known = counts[0] == 1 and task.worths.size > 0  # all nodes' will do at first
-            _charge_by_worth(task, full_s, live, load, is_known, scratch, seconds)
+            _charge_by_worth(task, full_s, live, load, scratch, seconds)
         while True:
             bound = best_subtree(
                 task.parents, task.profits, seconds, live, best.values[LAMBDA], 0.0, gains, taken
@@ -283,18 +345,11 @@ def _charge_evenly(task: Task, full_s: Any, live: Any, load: Any, unit: Any, sec
 
 @kernel
 def _charge_by_worth(
-    task: Task, full_s: Any, live: Any, load: Any, is_known: bool, unit: Any, seconds: Any
+    task: Task, full_s: Any, live: Any, load: Any, unit: Any, seconds: Any
 ) -> None:
-    """Write what each live node costs when those worth more tokens pay more of the columns.
-
-    ``task.worths`` stand for those of the live nodes if `is_known`.
-    """
+    """Write what each live node costs when those worth more tokens pay more of the columns."""
     weight_s, base = task.rows.weight_s, task.base
-    if is_known:
-        for c in range(weight_s.size):
-            unit[c] = task.worths[c]
-    else:
-        worth_of(task.rows, live, task.profits, unit)
+    worth_of(task.rows, live, task.profits, unit)
     for c in range(weight_s.size):
         is_over = load[c] > 1.0 and unit[c] > 0.0
         unit[c] = weight_s[c] * (1.0 - base[c]) / unit[c] if is_over else UNSHARED
@@ -305,13 +360,21 @@ def _charge_by_worth(
 
 @kernel
 def _charge_best_first(
-    task: Task, best: Best, full_s: Any, live: Any, load: Any, unit: Any, seconds: Any
+    task: Task,
+    best: Best,
+    full_s: Any,
+    live: Any,
+    load: Any,
+    unit: Any,
+    first: Any,  # float64[C], scratch
+    group: Any,  # bool[N], scratch
+    seconds: Any,
 ) -> None:
     """Write what each live node costs when the best selection pays first, the others the rest."""
     weight_s = task.rows.weight_s
-    group = live & best.mask
+    for v in range(live.size):
+        group[v] = live[v] and best.mask[v]
     group[0] = True
-    first = np.empty(weight_s.size)
     load_of(task.rows, group, first)
     share_units(weight_s, task.base, first, unit)
     charges(task.rows, group, unit, seconds)
@@ -319,7 +382,9 @@ def _charge_best_first(
         room = max(0.0, 1.0 - first[c])
         others = load[c] - first[c]
         unit[c] = weight_s[c] if others <= room else weight_s[c] * room / others
-    charges(task.rows, live & ~best.mask, unit, seconds)
+    for v in range(live.size):
+        group[v] = live[v] and not best.mask[v]
+    charges(task.rows, group, unit, seconds)
     seconds += task.node_s
     seconds[0] = task.fixed_s + task.node_s + full_s[0]
 
@@ -332,6 +397,7 @@ def _is_smallest(
     live: Any,
     load: Any,
     scratch: Any,
+    seconds: Any,
     gains: Any,
     taken: Any,
 ) -> bool:
@@ -344,12 +410,14 @@ def _is_smallest(
         return True
     live[:] = best.mask
     load_of(task.rows, live, load)
-    seconds = np.empty(live.size)
     _charge_evenly(task, full_s, live, load, scratch, seconds)
     best_subtree(
         task.parents, task.profits, seconds, live, best.values[LAMBDA], _margin(best), gains, taken
     )
-    return bool((taken == live).all())
+    for v in range(live.size):
+        if taken[v] != live[v]:
+            return False
+    return True
 
 
 @kernel

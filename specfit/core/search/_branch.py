@@ -27,7 +27,7 @@ from specfit.core.search._bound import (
     new_scratch,
 )
 from specfit.core.search._knapsack import depth_first
-from specfit.core.search._rows import Rows
+from specfit.core.search._rows import rows_of
 from specfit.core.search._terms import Terms
 from specfit.core.search._tree import IN, OPEN, OUT
 
@@ -57,7 +57,7 @@ def search_general(
     order, sizes = depth_first(parents)
     tree = Tree(parents, profits, order, sizes, limit, is_ratio)
     terms = Terms(
-        draft_s, tau_s, Rows(indptr, cols, vals, weight_s), units, layer_of, layer_s, overlap
+        draft_s, tau_s, rows_of(indptr, cols, vals, weight_s), units, layer_of, layer_s, overlap
     )
     best = Best(mask, values)
     scratch = new_scratch(parents.size, limit, weight_s.size, layer_s.shape[0])

@@ -13,7 +13,7 @@ import numpy as np
 
 from specfit.core._jit import kernel
 from specfit.core.search._flow import Network, add_arc, new_network, saturate
-from specfit.core.search._rows import Rows, root_load
+from specfit.core.search._rows import Rows, root_load, rows_of
 
 FITS, PARTIAL, FULL = 0, 1, 2
 
@@ -95,7 +95,7 @@ def fair_shares(
     The shares are a maximum flow of the full network. They never exceed ``price * weight_s * r_v``,
     nor add up to more than ``price * weight_s`` in a column.
     """
-    rows = Rows(indptr, cols, vals, weight_s)
+    rows = rows_of(indptr, cols, vals, weight_s)
     base = root_load(rows)
     vertex = np.arange(parents.size) - 1
     num_vertices = parents.size - 1
@@ -132,7 +132,7 @@ def _span(rows: Rows, node: int) -> tuple[int, int]:
     """Return the first entry and the number of entries of a row."""
     if rows.cols.size == 0:
         return node * rows.weight_s.size, rows.weight_s.size
-    return rows.indptr[node], rows.indptr[node + 1] - rows.indptr[node]
+    return rows.starts[node], rows.ends[node] - rows.starts[node]
 
 
 @kernel

@@ -13,18 +13,30 @@ import numpy as np
 from specfit.core._jit import kernel
 from specfit.core.search import _affine, _checks
 from specfit.core.search._pricing import price_probs
-from specfit.core.search._routing import price_routing
-from specfit.core.search._stop import look_ahead
+from specfit.core.search._routing import (
+    ANY_PRICED,
+    NUM_COLUMNS,
+    Memory,
+    begin,
+    read_all,
+    read_nodes,
+    take_routing,
+)
+from specfit.core.search._rows import Rows, rows_of
+from specfit.core.search._stop import look_ahead_rows
+from specfit.core.search._tree import best_subtree
 
 BAD_TREE, BAD_GROWTH, BAD_VALUE = -1, -2, -3
 
+HOPE = 0.8
+"""Part of its row's seconds that a node is guessed to cost, as it may share; decides no answer."""
+
 
 class Task(NamedTuple):
-    """What is asked of a level, and where the selection goes."""
+    """What is asked of a level, and where the selection goes; the last arguments of a kernel."""
 
-    draft_s: Any  # float64[> level+J]
-    level: int  # the drafted levels so far
-    fixed_s: float  # seconds without drafting, nodes and experts
+    spent_s: float  # seconds without nodes and experts
+    later_s: Any  # float64[J], the same after 1 to J more levels
     node_s: float
     mode: int  # RATIO or PRICE, with the price
     price: float
@@ -50,9 +62,8 @@ def advance_probs(
     weight_s: Any,
     full_s: Any,
     totals: Any,
-    draft_s: Any,  # this and the rest: see `Task`
-    level: int,
-    fixed_s: float,
+    spent_s: float,  # this and the rest: see `Task`
+    later_s: Any,
     node_s: float,
     mode: int,
     price: float,
@@ -63,7 +74,11 @@ def advance_probs(
     numbers: Any,
     counts: Any,
 ) -> int:
-    """Price predicted probabilities, then `answer`; BAD_VALUE - i if flat entry i is none."""
+    """Price predicted probabilities, search and look ahead.
+
+    Returns how many further levels win, 0 if none does, or what is wrong: BAD_TREE, BAD_GROWTH, or
+    BAD_VALUE - i if flat entry i is no probability.
+    """
     fault = _fault_of(parents, path_probs, growth)
     if fault:
         return int(fault)
@@ -73,18 +88,16 @@ def advance_probs(
     )  # fmt: skip
     if bad >= 0:
         return BAD_VALUE - int(bad)
-    task = Task(
-        draft_s, level, fixed_s, node_s, mode, price, growth, expandable, start, mask, numbers,
-        counts,
-    )  # fmt: skip
-    indptr, cols = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    rows = rows_of(np.zeros(0, np.int64), np.zeros(0, np.int32), values.reshape(-1), weight_s)
     full = full_s[: parents.size]
-    return int(
-        answer(
-            parents, path_probs, task, indptr, cols, values.reshape(-1), weight_s, full, totals,
-            np.zeros(0),
-        )
+    counts[:] = 0
+    _affine.search_rows(
+        parents, path_probs, spent_s, node_s, mode, price, rows, full, totals, start,
+        np.zeros(0, np.bool_), mask, numbers, counts,
     )  # fmt: skip
+    return _look_ahead(
+        parents, path_probs, later_s, node_s, mode, growth, expandable, numbers, rows, full, totals
+    )
 
 
 @kernel
@@ -92,26 +105,28 @@ def advance_routing(
     parents: Any,  # int32[N]
     path_probs: Any,  # float64[N]
     routing: Any,  # int16[n, L, K], the new nodes'
-    first: int,  # number of nodes that are priced already
-    num_columns: int,  # this and the next fourteen: see `price_routing`
+    first: int,  # number of nodes that are here already
     num_experts: int,
-    expert_s: Any,
-    is_priced: Any,
-    priced: Any,
+    expert_s: Any,  # float64[L*E], weight by flat id
+    is_priced: Any,  # bool[L*E], or bool[0]: see `begin`
+    ones: Any,  # float32[enough]
+    state: Any,  # this and the next fourteen: see `Memory`
     is_left: Any,
     column_of: Any,
     expert_of: Any,
-    weight_s: Any,
+    column_s: Any,
     totals: Any,
-    worths: Any,
     newest: Any,
-    indptr: Any,
-    cols: Any,
+    offsets: Any,
+    ids: Any,
+    is_read: Any,
+    starts: Any,
+    ends: Any,
     full_s: Any,
-    ones: Any,  # float32[enough]
-    draft_s: Any,  # this and the rest: see `Task`
-    level: int,
-    fixed_s: float,
+    cols: Any,
+    experts: Any,
+    spent_s: float,  # this and the rest: see `Task`
+    later_s: Any,
     node_s: float,
     mode: int,
     price: float,
@@ -121,28 +136,53 @@ def advance_routing(
     mask: Any,
     numbers: Any,
     counts: Any,
-) -> tuple[int, int]:
-    """Price hard sets, then `answer`; returns also what `price_routing` does."""
+) -> int:
+    """Price hard sets as far as the answer needs them; see `advance_probs`."""
     num_nodes = parents.size
+    memory = Memory(
+        state, is_left, column_of, expert_of, column_s, totals, newest, offsets, ids, is_read,
+        starts, ends, full_s, cols, experts,
+    )  # fmt: skip
     fault = _fault_of(parents, path_probs, growth)
     if fault:
-        return fault, num_columns
-    found = price_routing(
-        routing, parents, path_probs, first, num_columns, num_experts, expert_s, is_priced, priced,
-        is_left, column_of, expert_of, weight_s, totals, worths, newest, indptr, cols, full_s,
+        return int(fault)
+    bad = take_routing(routing, first, num_experts, memory)
+    if bad >= 0:
+        return BAD_VALUE - bad
+    if first == 0:
+        begin(expert_s, is_priced, memory)
+    if state[ANY_PRICED] == 0:
+        is_read[:num_nodes] = True
+    counts[:] = 0
+    wanted, likely = np.empty(num_nodes, np.int32), np.empty(num_nodes, np.bool_)
+    _want(parents, start, is_read, 1 if is_read[0] else 2, wanted)
+    read_nodes(wanted, parents, expert_s, memory)
+    _read_likely(
+        parents, path_probs, spent_s, node_s, mode, price, expert_s, memory, likely, wanted
+    )
+    reach = 1
+    while True:
+        rows, totals = _rows_so_far(memory, ones, num_nodes)
+        _affine.search_rows(
+            parents, path_probs, spent_s, node_s, mode, price, rows, full_s[:num_nodes], totals,
+            likely, is_read[:num_nodes], mask, numbers, counts,
+        )  # fmt: skip
+        if not _want(parents, mask, is_read, reach, wanted):
+            break
+        read_nodes(wanted, parents, expert_s, memory)
+        reach *= 2
+    ahead = _look_ahead(
+        parents, path_probs, later_s, node_s, mode, growth, expandable, numbers, rows,
+        full_s[:num_nodes], totals,
     )  # fmt: skip
-    if found < 0:
-        return BAD_VALUE, found
-    task = Task(
-        draft_s, level, fixed_s, node_s, mode, price, growth, expandable, start, mask, numbers,
-        counts,
+    if ahead == 0 or is_read[:num_nodes].all():
+        return ahead
+    read_all(num_nodes, parents, expert_s, memory)
+    rows, totals = _rows_so_far(memory, ones, num_nodes)
+    return _look_ahead(
+        parents, path_probs, later_s, node_s, mode, growth, expandable, numbers, rows,
+        full_s[:num_nodes], totals,
     )  # fmt: skip
-    entries = max(1, indptr[num_nodes])
-    levels = answer(
-        parents, path_probs, task, indptr[: num_nodes + 1], cols[:entries], ones[:entries],
-        weight_s[:found], full_s[:num_nodes], totals[:found], worths[:found],
-    )  # fmt: skip
-    return levels, found
 
 
 @kernel
@@ -155,38 +195,104 @@ def _fault_of(parents: Any, path_probs: Any, growth: Any) -> int:
 
 
 @kernel
-def answer(
+def _read_likely(
+    parents: Any,  # this and the next five: see `advance_routing`
+    path_probs: Any,
+    spent_s: float,
+    node_s: float,
+    mode: int,
+    price: float,
+    expert_s: Any,
+    memory: Memory,
+    taken: Any,  # bool[N], scratch
+    wanted: Any,  # int32[N], scratch
+) -> None:
+    """Read on until the best selection that shares nothing has no node that is not read.
+
+    It is left in `taken`. For RATIO that is the best at the rate of a selection found on the way.
+    """
+    num_nodes = parents.size
+    seconds, gains = np.empty(num_nodes), np.empty(num_nodes)
+    live = np.ones(num_nodes, np.bool_)
+    full_s, is_read = memory.full_s, memory.is_read
+    rate = path_probs[0] / (spent_s + node_s + full_s[0]) if mode == _affine.RATIO else price
+    step = 0
+    for node in range(num_nodes):
+        seconds[node] = HOPE * full_s[node] + node_s
+    seconds[0] = full_s[0] + node_s + spent_s
+    while True:
+        best_subtree(parents, path_probs, seconds, live, rate, 0.0, gains, taken)
+        if not _want(parents, taken, is_read, 1 << step // 2, wanted):
+            return
+        if mode == _affine.RATIO:
+            tokens, total_s = 0.0, spent_s
+            for node in range(num_nodes):
+                if taken[node] and is_read[node]:
+                    tokens += path_probs[node]
+                    total_s += full_s[node] + node_s
+            rate = max(rate, tokens / total_s)
+        read_nodes(wanted, parents, expert_s, memory)
+        for node in range(1, num_nodes):
+            seconds[node] = HOPE * full_s[node] + node_s
+        step += 1
+
+
+@kernel
+def _want(parents: Any, chosen: Any, is_read: Any, reach: int, wanted: Any) -> bool:
+    """Mark what to read: the root, and chosen nodes up to `reach` levels below nodes that are read.
+
+    A child of a chosen node counts as chosen where `chosen`, bool[<= N], ends. Writes how far down
+    each node is, 0 if it is not wanted, to int32[N]; returns whether any is.
+    """
+    wanted[0] = 0 if is_read[0] else 1
+    found = wanted[0] > 0
+    known = chosen.size
+    for node in range(1, wanted.size):
+        parent = parents[node]
+        wanted[node] = 0
+        if is_read[node] or not (is_read[parent] or wanted[parent]) or wanted[parent] >= reach:
+            continue
+        if chosen[node] if node < known else parent == 0 or (parent < known and chosen[parent]):
+            wanted[node] = wanted[parent] + 1
+            found = True
+    return found
+
+
+@kernel
+def _rows_so_far(memory: Memory, ones: Any, num_nodes: int) -> tuple[Rows, Any]:
+    """Return the rows of all nodes, empty ones where they are not read, and the totals."""
+    num_columns = memory.state[NUM_COLUMNS]
+    rows = Rows(
+        memory.starts[:num_nodes], memory.ends[:num_nodes], memory.cols, ones,
+        memory.weight_s[:num_columns],
+    )  # fmt: skip
+    return rows, memory.totals[:num_columns]
+
+
+@kernel
+def _look_ahead(
     parents: Any,  # int32[N]
     path_probs: Any,  # float64[N]
-    task: Task,
-    indptr: Any,  # this and the rest: see `search_affine`
-    cols: Any,
-    vals: Any,
-    weight_s: Any,
+    later_s: Any,  # this and the next five: see `Task`
+    node_s: float,
+    mode: int,
+    growth: Any,
+    expandable: Any,
+    numbers: Any,
+    rows: Rows,
     full_s: Any,
     totals: Any,
-    worths: Any,
 ) -> int:
-    """Search, then return how many further levels win, 0 if none does."""
-    num_nodes, ahead = parents.size, task.growth.size
-    hint = np.zeros(num_nodes, np.bool_)
-    hint[: task.start.size] = task.start
-    task.counts[:] = 0
-    spent_s = task.draft_s[task.level] + task.fixed_s
-    _affine.search_affine(
-        parents, path_probs, spent_s, task.node_s, task.mode, task.price, indptr, cols,
-        vals, weight_s, full_s, totals, worths, hint, task.mask, task.numbers, task.counts,
-    )  # fmt: skip
+    """Return how many further levels win, 0 if none does."""
+    ahead = growth.size
     if ahead == 0:
         return 0
-    later_s = task.draft_s[task.level + 1 : task.level + 1 + ahead] + task.fixed_s
-    by_node = np.empty((num_nodes, ahead))
-    by_node[:] = task.growth
-    bar = 0.0 if task.mode == _affine.RATIO else task.numbers[_affine.BAR]
+    by_node = np.empty((parents.size, ahead))
+    by_node[:] = growth
+    bar = 0.0 if mode == _affine.RATIO else numbers[_affine.BAR]
     return int(
-        look_ahead(
-            parents, path_probs, task.expandable, by_node, later_s, task.node_s,
-            task.numbers[_affine.LAMBDA], bar, indptr, cols, vals, weight_s, full_s, totals,
-            np.empty(ahead),
+        look_ahead_rows(
+            parents, path_probs, expandable, by_node, later_s, node_s, numbers[_affine.LAMBDA],
+            bar, rows, full_s, totals, np.empty(ahead),
         )
     )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from specfit.core._jit import kernel
-from specfit.core.search._rows import LANES, Rows, charge
+from specfit.core.search._rows import LANES, charge, rows_of
 
 LEAST = 1e-6
 """Least part of a demand that is charged: not 0, so that the whole can be told from it."""
@@ -42,7 +42,7 @@ def price_probs(
     counts = np.zeros(LANES, np.int32)
     gathered = np.empty(num_columns, np.float32)
     start = np.ones(num_columns, np.float32)
-    rows = Rows(np.zeros(0, np.int64), np.zeros(0, np.int32), values.reshape(-1), weight_s)
+    rows = rows_of(np.zeros(0, np.int64), np.zeros(0, np.int32), values.reshape(-1), weight_s)
     for i in range(probs.shape[0]):
         node = first + i
         factors[node] = max(1.0 - discount * path_probs[node], LEAST) if node > 0 else 1.0

@@ -1,11 +1,12 @@
 """Rows of hard sets: the experts of each node that no node on its path needs already. Private.
 
-Convention. Experts have flat ids ``layer * E + expert``. ``first`` is the index of the first new
-node; what belongs to earlier nodes is there already. Columns are numbered as experts turn up.
+Convention. Experts have flat ids ``layer * E + expert``. Columns are numbered as experts turn up.
+A node whose ids are here but not read yet has an empty row: its experts cost nothing. That is a
+relaxation, so most nodes are never read; see `_level.search_lazily`. A node is read after its
+parent, in any order besides, since rows know where they start and end.
 
-What the path to one parent leaves is kept in one table that stays in the nearest memory; it is
-written anew when the parent changes. Functions take whole arrays and offsets: a slice costs as much
-as twenty experts.
+What the path to one node leaves is kept in one table that stays in the nearest memory; from one
+path to another only the rows between them are written.
 """
 
 from __future__ import annotations
@@ -16,208 +17,181 @@ import numpy as np
 
 from specfit.core._jit import kernel
 
+NUM_COLUMNS, NUM_ENTRIES, PATH, ANY_PRICED = 0, 1, 2, 3
+"""Columns and entries so far, the node whose path `is_left` is of, 1 if any expert is priced."""
 
-class Columns(NamedTuple):
-    """The experts seen so far, and what each is by column."""
 
-    column_of: Any  # int32[L*E], -1 where no node needed it yet
+class Memory(NamedTuple):
+    """What a pricer keeps: of each expert, of each column and of each node."""
+
+    state: Any  # int64[4], see NUM_COLUMNS
+    is_left: Any  # uint8[L*E], 1 where an expert is priced and no node on the path needs it
+    column_of: Any  # int32[L*E], -1 where no node read so far needs it
     expert_of: Any  # int64[L*E+1], the inverse, filled up to the number of columns
-    weight_s: Any  # float64[L*E], by column, likewise
+    weight_s: Any  # float64[L*E+1], by column, likewise
     totals: Any  # float64[L*E], nodes that add it, by column; 0 beyond
-    worths: Any  # float64[L*E], the sum of their path probabilities, less the root's; 0 beyond
     newest: Any  # int32[L*E], the last of those nodes, by column; -1 beyond
-
-
-class SparseRows(NamedTuple):
-    """Row v lists the columns that node v adds: entries ``indptr[v]`` to ``indptr[v + 1]``."""
-
-    indptr: Any  # int64[capacity+1]
-    cols: Any  # int32[enough]
+    offsets: Any  # uint32[L*K], ``layer * E`` of each place of a node
+    ids: Any  # int16[capacity, L*K]
+    is_read: Any  # bool[capacity]
+    starts: Any  # int64[capacity]: row v lists the columns that node v adds,
+    ends: Any  # int64[capacity], entries ``starts[v]`` to ``ends[v]``
     full_s: Any  # float64[capacity], seconds of the row if nobody shares
+    cols: Any  # int32[enough]
+    experts: Any  # int32[enough], the flat ids of the same entries
 
 
 @kernel
-def price_routing(
-    routing: Any,  # int16[n, L, K]
-    parents: Any,  # int32[>= first+n]
-    path_probs: Any,  # float64[>= first+n]
-    first: int,
-    num_columns: int,  # so far; of the cycle before where `first` is 0
-    num_experts: int,
-    expert_s: Any,  # float64[L*E], weight by flat id
-    is_priced: Any,  # bool[L*E], or bool[0]: where the weight is above 0
-    priced: Any,  # uint8[L*E], 1 where an expert is priced; written where `first` is 0
-    is_left: Any,  # uint8[L*E], scratch: 1 where one is priced and no node on the path needs it
-    column_of: Any,  # this and the next five: see `Columns`
-    expert_of: Any,
-    weight_s: Any,
-    totals: Any,
-    worths: Any,
-    newest: Any,
-    indptr: Any,  # this and the next two: see `SparseRows`
-    cols: Any,
-    full_s: Any,
-) -> Any:
-    """Append one sparse row a new node.
+def take_routing(routing: Any, first: int, num_experts: int, memory: Memory) -> int:
+    """Keep the ids of the new nodes, int16[n, L, K], from node `first` on, none of them read.
 
-    Returns the number of columns so far, or ``-1 - i`` when flat entry i is no expert id; an i
-    beyond the last entry stands for `parents` that are no tree's.
+    Returns -1, or the first flat entry that is no expert id; then nothing has changed.
     """
-    ids = routing.reshape(-1)
-    if not _are_before(parents, first + routing.shape[0]):
-        return -1 - ids.size
-    if not _all_experts(ids, num_experts):
-        for i in range(ids.size):
-            if ids[i] < 0 or ids[i] >= num_experts:
-                return -1 - i
-    columns = Columns(column_of, expert_of, weight_s, totals, worths, newest)
-    rows = SparseRows(indptr, cols, full_s)
-    if first == 0:
-        _begin(expert_s, is_priced, num_columns, columns, priced)
-        num_columns = 0
-    per_token = routing.shape[2]
-    per_node = routing.shape[1] * per_token
-    found = np.empty(per_node + 1, np.uint32)
-    _copy(priced, is_left)
-    path = -1
-    for i in range(routing.shape[0]):
-        node = first + i
-        if parents[node] != path:
-            _walk(parents, path, parents[node], columns, rows, priced, is_left)
-            path = parents[node]
-        count = _list_new(
-            ids, i * per_node, (i + 1) * per_node, per_token, num_experts, is_left, found
-        )
-        worth = path_probs[node] if node > 0 else 0.0
-        num_columns = _add_row(found, count, node, worth, expert_s, columns, num_columns, rows)
-    return num_columns
+    source = routing.reshape(-1)
+    target = memory.ids.reshape(-1)[first * memory.offsets.size :]
+    if not _copy_experts(source, target, num_experts):
+        for i in range(source.size):
+            if source[i] < 0 or source[i] >= num_experts:
+                return i
+    for node in range(first, first + routing.shape[0]):
+        memory.is_read[node] = False
+        memory.starts[node] = 0
+        memory.ends[node] = 0
+        memory.full_s[node] = 0.0
+    return -1
 
 
 @kernel
-def _copy(source: Any, target: Any) -> None:
-    """Copy uint8[n]. A loop of its own becomes wide moves; an assignment of slices does not."""
-    for i in range(source.size):
-        target[i] = source[i]
-
-
-@kernel
-def _begin(expert_s: Any, is_priced: Any, num_columns: int, columns: Columns, priced: Any) -> None:
-    """Take the columns of the cycle before back from their experts, and note who is priced."""
-    for column in range(num_columns):
-        columns.column_of[columns.expert_of[column]] = -1
-        columns.totals[column] = 0.0
-        columns.worths[column] = 0.0
-        columns.newest[column] = -1
-    if is_priced.size:
-        for expert in range(priced.size):
-            priced[expert] = np.uint8(is_priced[expert])
-    else:
-        for expert in range(priced.size):
-            priced[expert] = np.uint8(expert_s[expert] > 0.0)
-
-
-@kernel
-def _are_before(parents: Any, num_nodes: int) -> bool:
-    """Return whether the parent of each of the first nodes comes before it, the root's being -1."""
-    for node in range(num_nodes):
-        if parents[node] >= node or (parents[node] < 0) != (node == 0):
-            return False
-    return num_nodes == 0 or parents[0] == -1
-
-
-@kernel
-def _all_experts(ids: Any, num_experts: int) -> bool:
-    """Return whether all of int16[entries] are expert ids; a negative one reads as a large one."""
+def _copy_experts(source: Any, target: Any, num_experts: int) -> bool:
+    """Copy int16[entries]; return whether all are expert ids. A negative one reads as a large."""
     largest = np.uint16(0)
-    for i in range(ids.size):
-        largest = max(largest, np.uint16(ids[i]))
-    return bool(largest < num_experts or ids.size == 0)
+    for i in range(source.size):
+        largest = max(largest, np.uint16(source[i]))
+        target[i] = source[i]
+    return bool(largest < num_experts or source.size == 0)
 
 
 @kernel
-def _walk(
-    parents: Any,
-    path: int,
-    node: int,
-    columns: Columns,
-    rows: SparseRows,
-    priced: Any,
-    is_left: Any,
-) -> None:
-    """Turn `is_left` of the path to node `path`, -1 for none, into that of the path to `node`."""
-    above = node
-    while above > path:
-        above = parents[above]
-    if above != path:
-        _copy(priced, is_left)
-        path = -1
+def begin(expert_s: Any, is_priced: Any, memory: Memory) -> None:
+    """Forget all columns and rows, and note who is priced.
+
+    The experts in `is_priced`, bool[L*E], are; if it is empty, those of ``expert_s > 0``.
+    """
+    for column in range(memory.state[NUM_COLUMNS]):
+        memory.column_of[memory.expert_of[column]] = -1
+        memory.totals[column] = 0.0
+        memory.newest[column] = -1
+    is_left = memory.is_left
+    if is_priced.size:
+        for expert in range(is_left.size):
+            is_left[expert] = np.uint8(is_priced[expert])
+    else:
+        for expert in range(is_left.size):
+            is_left[expert] = np.uint8(expert_s[expert] > 0.0)
+    any_priced = np.uint8(0)
+    for expert in range(is_left.size):
+        any_priced |= is_left[expert]
+    memory.state[NUM_COLUMNS] = 0
+    memory.state[NUM_ENTRIES] = 0
+    memory.state[PATH] = -1
+    memory.state[ANY_PRICED] = any_priced
+
+
+@kernel
+def begin_anew(num_nodes: int, expert_s: Any, is_priced: Any, memory: Memory) -> None:
+    """Forget what was read of the nodes, but not their ids; see `begin`."""
+    memory.is_read[:num_nodes] = False
+    begin(expert_s, is_priced, memory)
+
+
+@kernel
+def read_nodes(wanted: Any, parents: Any, expert_s: Any, memory: Memory) -> None:
+    """Append the row of each `wanted` node, int[N]; its parent is read, or wanted too."""
+    per_node = memory.offsets.size
+    flat, found = np.empty(per_node, np.uint32), np.empty(per_node + 1, np.uint32)
+    for node in range(wanted.size):
+        if wanted[node] == 0:
+            continue
+        memory.is_read[node] = True
+        _walk(parents, parents[node], memory)
+        count = _list_left(memory.ids[node], memory.offsets, memory.is_left, flat, found)
+        _add_row(found, count, node, expert_s, memory)
+
+
+@kernel
+def read_all(num_nodes: int, parents: Any, expert_s: Any, memory: Memory) -> None:
+    """Append the rows of all nodes that are not read."""
+    wanted = np.empty(num_nodes, np.uint8)
+    for node in range(num_nodes):
+        wanted[node] = np.uint8(not memory.is_read[node])
+    read_nodes(wanted, parents, expert_s, memory)
+
+
+@kernel
+def _walk(parents: Any, node: int, memory: Memory) -> None:
+    """Make `is_left` that of the path to `node`, -1 for none."""
+    path, above = memory.state[PATH], node
+    memory.state[PATH] = node
+    while path != above:
+        if path > above:
+            _mark(path, memory, np.uint8(1))
+            path = parents[path]
+        else:
+            above = parents[above]
     while node != path:
-        _clear(node, columns, rows, is_left)
+        _mark(node, memory, np.uint8(0))
         node = parents[node]
 
 
 @kernel
-def _clear(node: int, columns: Columns, rows: SparseRows, table: Any) -> None:
-    """Set the experts of a row to 0 in uint8[L*E]."""
-    for i in range(np.uint64(rows.indptr[node]), np.uint64(rows.indptr[node + 1])):
-        table[np.uint64(columns.expert_of[np.uint32(rows.cols[i])])] = np.uint8(0)
+def _mark(node: int, memory: Memory, value: Any) -> None:
+    """Set `is_left` of the experts of a row."""
+    for i in range(np.uint64(memory.starts[node]), np.uint64(memory.ends[node])):
+        memory.is_left[np.uint32(memory.experts[i])] = value
 
 
 @kernel
-def _list_new(
-    ids: Any, start: int, end: int, per_token: int, num_experts: int, is_left: Any, found: Any
-) -> Any:
+def _list_left(ids: Any, offsets: Any, is_left: Any, flat: Any, found: Any) -> Any:
     """List in `found` the flat ids of one node's experts that its path leaves; return how many.
 
     Whether one is left is a coin toss, which a processor guesses badly: so there is no branch.
     """
+    for i in range(offsets.size):
+        flat[i] = np.uint32(np.uint16(ids[i])) + offsets[i]
     count = np.uint32(0)
-    entry = np.uint32(start)
-    for layer in range((end - start) // per_token):
-        offset = np.uint32(layer * num_experts)
-        for _ in range(per_token):
-            expert = offset + np.uint32(np.uint16(ids[entry]))
-            found[count] = expert
-            count += np.uint32(is_left[expert])
-            entry += np.uint32(1)
+    for i in range(offsets.size):
+        found[count] = flat[i]
+        count += np.uint32(is_left[flat[i]])
     return np.int64(count)
 
 
 @kernel
-def _add_row(
-    found: Any,
-    count: int,
-    node: int,
-    worth: float,
-    expert_s: Any,
-    columns: Columns,
-    num_columns: int,
-    rows: SparseRows,
-) -> Any:
-    """Write the row of `node`, the first `count` experts of `found`, each once.
-
-    Returns the number of columns so far.
-    """
+def _add_row(found: Any, count: int, node: int, expert_s: Any, memory: Memory) -> None:
+    """Write the row of `node`, the first `count` experts of `found`, each once."""
+    column_of, expert_of, weight_s = memory.column_of, memory.expert_of, memory.weight_s
+    totals, newest, cols, experts = memory.totals, memory.newest, memory.cols, memory.experts
     seconds = 0.0
-    next_column = np.uint32(num_columns)
-    end = np.uint32(rows.indptr[node])
+    next_column = np.uint32(memory.state[NUM_COLUMNS])
+    end = np.uint32(memory.state[NUM_ENTRIES])
+    memory.starts[node] = end
     for j in range(count):
         expert = found[j]
-        known = np.int64(columns.column_of[expert])
+        expert_weight_s = expert_s[expert]
+        known = np.int64(column_of[expert])
         is_new = np.int64(known < 0)
         column = np.uint32(known + is_new * (next_column + 1))  # `known` or, for -1, the next
-        columns.column_of[expert] = column
-        columns.expert_of[next_column] = expert
+        column_of[expert] = column
+        expert_of[next_column] = expert
+        weight_s[next_column] = expert_weight_s
         next_column += np.uint32(is_new)
-        rows.cols[end] = column
-        if columns.newest[column] != node:
-            columns.newest[column] = node
-            columns.totals[column] += 1.0
-            columns.worths[column] += worth
-            seconds += expert_s[expert]
+        cols[end] = column
+        experts[end] = expert
+        if newest[column] != node:
+            newest[column] = node
+            totals[column] += 1.0
+            seconds += expert_weight_s
             end += np.uint32(1)
-    for new in range(num_columns, next_column):
-        columns.weight_s[new] = expert_s[columns.expert_of[new]]
-    rows.indptr[node + 1] = end
-    rows.full_s[node] = seconds
-    return np.int64(next_column)
+    memory.state[NUM_COLUMNS] = next_column
+    memory.state[NUM_ENTRIES] = end
+    memory.ends[node] = end
+    memory.full_s[node] = seconds

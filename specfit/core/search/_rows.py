@@ -2,7 +2,7 @@
 
 Convention. Row v lists what node v adds to its columns, ``r_v(c)``. Two layouts, one meaning:
 
-* sparse: entries ``indptr[v]`` to ``indptr[v + 1]``, columns in ``cols``, values in ``vals``;
+* sparse: entries ``starts[v]`` to ``ends[v]``, columns in ``cols``, values in ``vals``;
 * dense: ``cols`` is empty and row v is ``vals[v * C : (v + 1) * C]``, C columns.
 
 Column c costs ``weight_s[c] * min(1, load[c])`` seconds, where ``load`` is the sum of the rows of
@@ -24,10 +24,17 @@ LANES = 64
 class Rows(NamedTuple):
     """The demand matrix as kernels see it; see the module's convention."""
 
-    indptr: Any  # int64[N+1]; empty when dense
+    starts: Any  # int64[N]; empty when dense
+    ends: Any  # int64[N]; empty when dense
     cols: Any  # int32[entries]; empty when dense
     vals: Any  # float32[entries] or float32[N*C]
     weight_s: Any  # float64[C]
+
+
+@kernel
+def rows_of(indptr: Any, cols: Any, vals: Any, weight_s: Any) -> Rows:
+    """Return rows that lie one after the other, int64[N+1], or dense ones, int64[0]."""
+    return Rows(indptr[:-1], indptr[1:], cols, vals, weight_s)
 
 
 @kernel
@@ -39,7 +46,7 @@ def add_row(rows: Rows, node: int, load: Any, sign: float) -> None:
         for c in range(row.size):
             load[c] += sign * row[c]
     else:
-        for i in range(rows.indptr[node], rows.indptr[node + 1]):
+        for i in range(rows.starts[node], rows.ends[node]):
             load[rows.cols[i]] += sign * rows.vals[i]
 
 
@@ -58,7 +65,7 @@ def charge(rows: Rows, node: int, unit: Any, lanes: Any) -> float:
             lanes[i - whole] += row[i] * unit[i]
         return _sum_of(lanes)
     total = 0.0
-    for i in range(rows.indptr[node], rows.indptr[node + 1]):
+    for i in range(rows.starts[node], rows.ends[node]):
         total += rows.vals[i] * unit[rows.cols[i]]
     return total
 
@@ -84,10 +91,10 @@ def load_of(rows: Rows, chosen: Any, load: Any) -> None:
             if chosen[node]:
                 add_row(rows, node, load, 1.0)
         return
-    indptr, cols, vals = rows.indptr, rows.cols, rows.vals
+    cols, vals = rows.cols, rows.vals
     for node in range(chosen.size):
         if chosen[node]:
-            for entry in range(indptr[node], indptr[node + 1]):
+            for entry in range(rows.starts[node], rows.ends[node]):
                 i = np.uint64(entry)
                 load[np.uint32(cols[i])] += vals[i]
 
@@ -99,7 +106,7 @@ def worth_of(rows: Rows, chosen: Any, worths: Any, load: Any) -> None:
     `worths` is float64[N].
     """
     load[:] = 0.0
-    indptr, cols, vals = rows.indptr, rows.cols, rows.vals
+    cols, vals = rows.cols, rows.vals
     for node in range(1, chosen.size):
         if chosen[node]:
             worth = worths[node]
@@ -108,7 +115,7 @@ def worth_of(rows: Rows, chosen: Any, worths: Any, load: Any) -> None:
                 for c in range(row.size):
                     load[c] += worth * row[c]
                 continue
-            for entry in range(indptr[node], indptr[node + 1]):
+            for entry in range(rows.starts[node], rows.ends[node]):
                 i = np.uint64(entry)
                 load[np.uint32(cols[i])] += worth * vals[i]
 
@@ -119,16 +126,18 @@ def charges(rows: Rows, chosen: Any, unit: Any, out: Any) -> None:
 
     One call for all rows: each call costs as much as some twenty entries.
     """
-    lanes = np.empty(LANES)
-    indptr, cols, vals = rows.indptr, rows.cols, rows.vals
+    cols, vals = rows.cols, rows.vals
+    if cols.size == 0:
+        lanes = np.empty(LANES)
+        for node in range(1, chosen.size):
+            if chosen[node]:
+                out[node] = charge(rows, node, unit, lanes)
+        return
     for node in range(1, chosen.size):
         if not chosen[node]:
             continue
-        if cols.size == 0:
-            out[node] = charge(rows, node, unit, lanes)
-            continue
         a, b = 0.0, 0.0  # one sum would wait for itself
-        first, end = indptr[node], indptr[node + 1]
+        first, end = rows.starts[node], rows.ends[node]
         for entry in range(first, end - 1, 2):
             i, j = np.uint64(entry), np.uint64(entry + 1)
             a += vals[i] * unit[np.uint32(cols[i])]
@@ -149,17 +158,19 @@ def charges_by_worth(rows: Rows, chosen: Any, most: Any, unit: Any, worths: Any,
 
     Of each of the `chosen` nodes but the root.
     """
-    lanes = np.empty(LANES)
-    indptr, cols, vals = rows.indptr, rows.cols, rows.vals
+    cols, vals = rows.cols, rows.vals
+    if cols.size == 0:
+        lanes = np.empty(LANES)
+        for node in range(1, chosen.size):
+            if chosen[node]:
+                out[node] = _dense_by_worth(rows, node, most, unit, worths[node], lanes)
+        return
     for node in range(1, chosen.size):
         if not chosen[node]:
             continue
         worth = worths[node]
-        if cols.size == 0:
-            out[node] = _dense_by_worth(rows, node, most, unit, worth, lanes)
-            continue
         a, b = 0.0, 0.0
-        first, end = indptr[node], indptr[node + 1]
+        first, end = rows.starts[node], rows.ends[node]
         for entry in range(first, end - 1, 2):
             i, j = np.uint64(entry), np.uint64(entry + 1)
             c, d = np.uint32(cols[i]), np.uint32(cols[j])
@@ -190,17 +201,16 @@ def _dense_by_worth(rows: Rows, node: int, most: Any, unit: Any, worth: float, l
 @kernel
 def capped_seconds(weight_s: Any, load: Any) -> float:
     """Return the seconds of all columns, the sum of ``weight_s * min(1, load)``."""
-    whole = weight_s.size // 8 * 8
-    sums = np.zeros(8)
-    for i in range(0, whole, 8):
-        for j in range(8):
-            sums[j] += weight_s[i + j] * min(1.0, load[i + j])
+    whole = weight_s.size // 4 * 4
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    for i in range(0, whole, 4):
+        a += weight_s[i] * min(1.0, load[i])
+        b += weight_s[i + 1] * min(1.0, load[i + 1])
+        c += weight_s[i + 2] * min(1.0, load[i + 2])
+        d += weight_s[i + 3] * min(1.0, load[i + 3])
     for i in range(whole, weight_s.size):
-        sums[i - whole] += weight_s[i] * min(1.0, load[i])
-    total = 0.0
-    for j in range(8):
-        total += sums[j]
-    return total
+        a += weight_s[i] * min(1.0, load[i])
+    return (a + b) + (c + d)
 
 
 @kernel
@@ -255,7 +265,7 @@ def all_share(
     indptr: Any, cols: Any, vals: Any, weight_s: Any, full_s: Any, totals: Any, out: Any
 ) -> None:
     """See `shared_seconds`; takes the demand matrix as separate arrays."""
-    shared_seconds(Rows(indptr, cols, vals, weight_s), full_s, totals, out)
+    shared_seconds(rows_of(indptr, cols, vals, weight_s), full_s, totals, out)
 
 
 @kernel
@@ -271,7 +281,7 @@ def expected_use(
 ) -> tuple[float, float]:
     """Return the expected number of counted experts in use, and the seconds of all in use."""
     load = np.zeros(weight_s.size)
-    rows = Rows(indptr, cols, vals, weight_s)
+    rows = rows_of(indptr, cols, vals, weight_s)
     for node in rows_at:
         add_row(rows, node, load, 1.0 / max(factors[node], 1e-30))
     count, seconds = 0.0, 0.0

@@ -13,7 +13,7 @@ import numpy as np
 
 from specfit.core._jit import kernel
 from specfit.core.search import _affine
-from specfit.core.search._rows import Rows, shared_seconds
+from specfit.core.search._rows import Rows, rows_of, shared_seconds
 from specfit.core.search._tree import best_subtree
 
 
@@ -35,6 +35,28 @@ def look_ahead(
     totals: Any,
     surplus: Any,  # float64[J], out: see `StopDecision`
 ) -> int:
+    """See `look_ahead_rows`; takes the demand matrix as separate arrays."""
+    return look_ahead_rows(
+        parents, path_probs, expandable, growth, fixed_s, node_s, price, bar,
+        rows_of(indptr, cols, vals, weight_s), full_s, totals, surplus,
+    )  # fmt: skip
+
+
+@kernel
+def look_ahead_rows(
+    parents: Any,  # this and the rest: see `look_ahead`
+    path_probs: Any,
+    expandable: Any,
+    growth: Any,
+    fixed_s: Any,
+    node_s: float,
+    price: float,
+    bar: float,
+    rows: Rows,
+    full_s: Any,
+    totals: Any,
+    surplus: Any,
+) -> int:
     """Return the first number of further levels found to beat the bar, or 0 if none does.
 
     Most answers need only the bounds; the rest are searches for a selection beyond the bar.
@@ -42,7 +64,7 @@ def look_ahead(
     num_nodes, ahead = growth.shape
     bonus, lower, upper = np.empty((ahead, num_nodes)), np.empty(ahead), np.empty(ahead)
     shared_s = np.empty(num_nodes)
-    shared_seconds(Rows(indptr, cols, vals, weight_s), full_s, totals, shared_s)
+    shared_seconds(rows, full_s, totals, shared_s)
     bound_ahead(
         parents, path_probs, expandable, growth, fixed_s, node_s, price, full_s, shared_s,
         bonus, lower, upper,
@@ -53,17 +75,15 @@ def look_ahead(
         if lower[j] > bar + slack:
             surplus[j] = lower[j] - bar
             return j + 1
-    nothing, mask = np.zeros(num_nodes, np.bool_), np.empty(num_nodes, np.bool_)
-    unknown = np.zeros(0)
+    nothing, mask = np.zeros(0, np.bool_), np.empty(num_nodes, np.bool_)
     values, counts = np.zeros(4), np.zeros(2, np.int64)
     for j in range(ahead):
         surplus[j] = upper[j] - bar
         if surplus[j] > slack:
             values[_affine.BAR] = bar
-            _affine.search_affine(
+            _affine.search_rows(
                 parents, path_probs + bonus[j], fixed_s[j], node_s, _affine.SIGN, price,
-                indptr, cols, vals, weight_s, full_s, totals, unknown, nothing, mask, values,
-                counts,
+                rows, full_s, totals, nothing, nothing, mask, values, counts,
             )  # fmt: skip
             surplus[j] = values[_affine.BAR] - bar
         if surplus[j] > slack:

@@ -11,8 +11,6 @@ from specfit.core.search import _affine, _knapsack, _rows
 from specfit.core.search.general import search_general
 from specfit.core.search.problem import Price, SearchProblem, SearchResult, check_price
 
-_UNKNOWN = np.zeros(0)
-
 
 def exact(
     problem: SearchProblem, *, price: Price = "cycle", max_expansions: int = 20_000
@@ -113,7 +111,7 @@ def search_line(
         problem.parents, problem.path_probs, fixed_s, node_s,
         _affine.RATIO if is_ratio else _affine.PRICE, 0.0 if price == "cycle" else float(price),
         demand.indptr, demand.cols, demand.vals, demand.weight_s, demand.full_s,
-        demand.totals, _UNKNOWN, hint, mask, values, counts,
+        demand.totals, hint, mask, values, counts,
     )  # fmt: skip
     rounds, cuts = counts.tolist()
     return result_of(mask, values, is_ratio, num_rounds=rounds, num_cuts=cuts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ from specfit.core.search.problem import (
 )
 from specfit.core.search.stop import StopDecision, check_look_ahead, should_draft
 
+_NOTHING = np.zeros(0, bool)
+_NOTHING_S = np.zeros(0)
+
 
 class LevelSearch:
     """Searches a draft tree that grows; one object serves many cycles and keeps its memory.
@@ -36,10 +40,17 @@ class LevelSearch:
         How predictions become prices.
     price : "cycle" or float
         See `exact`.
+
+    Attributes
+    ----------
+    listener : callable or None
+        Called with each decision of `should_draft` and `advance`, for those who explain it.
+        `advance` then decides by `should_draft`, which says by how much.
     """
 
     def __init__(self, pricer: ProbPricer | RoutingPricer, *, price: Price = "cycle") -> None:
         check_price(price)
+        self.listener: Callable[[StopDecision], None] | None = None
         self.pricer = pricer
         self.price = price
         self._table = np.zeros(0)
@@ -52,7 +63,7 @@ class LevelSearch:
         self._max_nodes = max_nodes
         self._levels = -1
         self._best: SearchResult | None = None
-        self._last = np.zeros(0, bool)
+        self._last = _NOTHING
         self._problem: SearchProblem | None = None
         self.pricer.start(terms.weight_s, None if terms.copies is None else terms.is_priced)
 
@@ -102,7 +113,10 @@ class LevelSearch:
             )
         self.start(terms, max_nodes=max_nodes)
         self._levels = levels - 1
-        self.advance(parents, path_probs, predicted, np.zeros(0), np.zeros(len(parents), bool))
+        if self._is_line():
+            self._advance(parents, path_probs, predicted, _NOTHING_S, _NOTHING)
+        else:
+            self.add_level(parents, path_probs, predicted)
         return self.best()
 
     def advance(
@@ -125,15 +139,11 @@ class LevelSearch:
         growth : float64[J]
             See `specfit.core.search.should_draft`, as is `expandable`.
         """
-        if not self._is_line():
+        if self.listener is not None or not self._is_line():
             self.add_level(parents, path_probs, predicted)
             return self.should_draft(growth, expandable).draft
-        levels_ahead = self._advance(
-            np.array(parents, np.int32), np.array(path_probs), predicted, growth, expandable
-        )
-        limit = self._limit(len(parents))
-        if limit < len(parents) and self.best().num_nodes > limit:
-            self._best = None
+        levels_ahead = self._advance(parents, path_probs, predicted, growth, expandable)
+        if self._best is None:
             return self.should_draft(growth, expandable).draft
         return levels_ahead > 0
 
@@ -163,7 +173,10 @@ class LevelSearch:
         self, growth: NDArray[np.float64], expandable: NDArray[np.bool_]
     ) -> StopDecision:
         """Decide whether another level can beat `best`; see `specfit.core.search.should_draft`."""
-        return should_draft(self.problem, self.best(), growth, expandable)
+        decision = should_draft(self.problem, self.best(), growth, expandable)
+        if self.listener is not None:
+            self.listener(decision)
+        return decision
 
     def _take(self, parents: NDArray[np.int32], path_probs: NDArray[np.float64]) -> None:
         self._parents, self._path_probs = parents, path_probs
@@ -179,10 +192,6 @@ class LevelSearch:
             self._line = line(self._table.copy())
         return self._line[0] and not self.pricer.is_free
 
-    def _limit(self, num_nodes: int) -> int:
-        limit = min(num_nodes, len(self._terms.tau_s) - 1)
-        return limit if self._max_nodes is None else min(limit, self._max_nodes)
-
     def _advance(
         self,
         parents: NDArray[np.int32],
@@ -191,16 +200,30 @@ class LevelSearch:
         growth: NDArray[np.float64],
         expandable: NDArray[np.bool_],
     ) -> int:
-        """Do the compiled call and keep the best selection; return the levels ahead that win."""
-        is_ratio, count = self.price == "cycle", len(parents)
+        """Do the compiled call and keep the best selection; return the levels ahead that win.
+
+        If the selection has more nodes than it may, none is kept.
+        """
+        # Kernels are compiled for writable arrays, so each array gets a private copy.
+        parents, path_probs = np.array(parents, np.int32), np.array(path_probs, np.float64)
+        is_ratio, count, ahead = self.price == "cycle", len(parents), len(growth)
+        if len(path_probs) != count:
+            raise InvalidInputError(
+                f"parents and path_probs must have one entry a node; "
+                f"got {count} and {len(path_probs)}."
+            )
         self._take(parents, path_probs)
+        levels, terms = self._levels, self._terms
+        draft_s, later_s = terms.draft_s, _NOTHING_S
         _, fixed_s, node_s = self._line
-        draft_s = self._terms.draft_s
-        if self._levels + len(growth) >= len(draft_s) or len(expandable) != count:
-            check_look_ahead(count, growth, expandable, self._terms, self._levels)
+        if levels + ahead >= len(draft_s) or (ahead and len(expandable) != count):
+            check_look_ahead(count, growth, expandable, terms, levels)
+        if ahead:
+            later_s = draft_s[levels + 1 : levels + 1 + ahead] + fixed_s
         mask, numbers, counts = np.empty(count, bool), self._numbers, self._counts
-        task = _level.Task(
-            draft_s, self._levels, fixed_s, node_s, _affine.RATIO if is_ratio else _affine.PRICE,
+        task = (
+            float(draft_s[levels]) + fixed_s, later_s, node_s,
+            _affine.RATIO if is_ratio else _affine.PRICE,
             0.0 if self.price == "cycle" else float(self.price),
             growth, expandable, self._last, mask, numbers, counts,
         )  # fmt: skip
@@ -208,10 +231,14 @@ class LevelSearch:
         if answer == _level.BAD_TREE:
             check_tree(parents, path_probs)
         if answer == _level.BAD_GROWTH:
-            check_look_ahead(count, growth, expandable, self._terms, self._levels)
+            check_look_ahead(count, growth, expandable, terms, levels)
         if is_ratio and not numbers[_affine.SECONDS] > 0.0:
             check_takes_time(self.problem, self.price)
-        rounds, cuts = counts.tolist()
-        self._best = result_of(mask, numbers, is_ratio, num_rounds=rounds, num_cuts=cuts)
+        limit = len(terms.tau_s) - 1
+        if self._max_nodes is not None:
+            limit = min(limit, self._max_nodes)
         self._last = mask
+        if limit >= count or np.count_nonzero(mask) <= limit:
+            rounds, cuts = counts.tolist()
+            self._best = result_of(mask, numbers, is_ratio, num_rounds=rounds, num_cuts=cuts)
         return answer

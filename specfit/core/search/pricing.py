@@ -17,6 +17,7 @@ _NO_COLS = np.zeros(0, np.int32)
 _NO_MASK = np.zeros(0, bool)
 _NO_MASK.flags.writeable = False
 _FIRST_CAPACITY = 64
+_INT16, _FLOAT64, _BOOL = np.dtype(np.int16), np.dtype(np.float64), np.dtype(np.bool_)
 
 
 class Room(NamedTuple):
@@ -118,16 +119,17 @@ class ProbPricer:
         parents: NDArray[np.int32],
         path_probs: NDArray[np.float64],
         probs: NDArray[np.float32] | None,
-        task: _level.Task,
+        task: tuple[Any, ...],
     ) -> int:
         """Price the new nodes, search and look ahead under affine costs, in one compiled call.
 
-        The arrays are those of `extend`; the selection is written to `task`. Not if `is_free`.
+        The arrays are those of `extend`; `task` is a `_level.Task`, where the selection goes. Not
+        if `is_free`.
 
         Returns
         -------
         int
-            See `_level.answer`; for ``BAD_TREE`` and ``BAD_GROWTH`` nothing has been priced.
+            See `_level.advance_probs`; for ``BAD_TREE`` and ``BAD_GROWTH`` nothing has been priced.
         """
         count = len(parents)
         flat, room = self.flat(probs, count - self.num_nodes), self.room(count)
@@ -185,52 +187,53 @@ class RoutingPricer:
     """Prices *hard* predicted sets: each node needs exactly the experts it lists.
 
     For oracles, tests and the rule of the paper; a repeated expert counts once. One object serves
-    many cycles and keeps its memory.
+    many cycles and keeps its memory. It keeps the ids of each node and reads them when they are
+    needed: `demand` all of them, `answer` those on which the answer depends.
 
     Attributes
     ----------
     num_nodes : int
-        Nodes of this cycle that are priced.
+        Nodes of this cycle that are here.
     """
 
     is_free = False
     """Routing is read even if no expert costs anything; compare `ProbPricer.is_free`."""
 
     def __init__(self) -> None:
-        self._indptr = np.zeros(1, np.int64)
-        self._full_s = np.zeros(0)
-        self._cols = np.zeros(1, np.int32)
-        self._ones = np.ones(1, np.float32)
         self.num_nodes = 0
-        self._allocate(0)
+        self._shape = (0, 0)
+        self._per_token = 0
+        self._memory = _routing.Memory(
+            np.zeros(4, np.int64),
+            np.zeros(0, np.uint8),
+            np.full(0, -1, np.int32),
+            np.empty(1, np.int64),
+            np.empty(1),
+            np.zeros(0),
+            np.full(0, -1, np.int32),
+            np.zeros(0, np.uint32),
+            np.zeros((0, 0), np.int16),
+            np.zeros(0, bool),
+            np.zeros(0, np.int64),
+            np.zeros(0, np.int64),
+            np.zeros(0),
+            np.zeros(1, np.int32),
+            np.zeros(1, np.int32),
+        )
+        self._ones = np.ones(1, np.float32)
 
     def start(
         self, weight_s: NDArray[np.float64], is_priced: NDArray[np.bool_] | None = None
     ) -> None:
         """Begin a cycle; see `ProbPricer.start`. The arrays are read when the first nodes come."""
-        self._shape = (weight_s.shape[0], weight_s.shape[1])
-        if len(self._columns.totals) != weight_s.size:
-            self._allocate(weight_s.size)
-        self._expert_s = _read_only(weight_s, np.float64)
-        self._is_priced = _NO_MASK if is_priced is None else _read_only(is_priced, np.bool_)
-        self.num_nodes = 0
-
-    def _allocate(self, num_experts: int) -> None:
-        self._tables = np.zeros(num_experts, np.uint8), np.zeros(num_experts, np.uint8)
-        self._columns = _routing.Columns(
-            np.full(num_experts, -1, np.int32),
-            np.empty(num_experts + 1, np.int64),
-            np.empty(num_experts),
-            np.zeros(num_experts),
-            np.zeros(num_experts),
-            np.full(num_experts, -1, np.int32),
-        )
-        self._num_columns = 0
-        self._gather()
-
-    def _gather(self) -> None:
-        """Keep in one tuple the arrays that `_routing.price_routing` takes after the weights."""
-        self._arrays = (*self._tables, *self._columns, self._indptr, self._cols, self._full_s)
+        shape = weight_s.shape
+        if shape != self._shape:
+            self._shape = (shape[0], shape[1])
+            self._per_token = 0
+            self._forget(weight_s.size)
+        self._expert_s = _read_only(weight_s, _FLOAT64)
+        self._is_priced = _NO_MASK if is_priced is None else _read_only(is_priced, _BOOL)
+        self.num_nodes = self._num_in_order = 0
 
     def extend(
         self,
@@ -238,7 +241,7 @@ class RoutingPricer:
         path_probs: NDArray[np.float64],
         routing: NDArray[np.integer[Any]],
     ) -> None:
-        """Price the nodes that are new since the last call.
+        """Take the nodes that are new since the last call.
 
         Parameters
         ----------
@@ -247,99 +250,136 @@ class RoutingPricer:
         routing : integer[n, L, K]
             Expert ids of the n new nodes only.
         """
-        count = len(parents)
-        narrow = self._narrow(routing, count - self.num_nodes)
-        found = _routing.price_routing(
-            narrow, np.array(parents, np.int32), np.array(path_probs, np.float64), self.num_nodes,
-            *self._memory(count, routing.size),
-        )  # fmt: skip
-        if found < -routing.size:
-            check_tree(parents, path_probs)
-        if found < 0:
-            raise self._fault(found, routing)
-        self._num_columns, self.num_nodes = found, count
+        check_tree(np.array(parents, np.int32), np.array(path_probs, np.float64))
+        narrow = self._narrow(routing, len(parents))
+        bad = _routing.take_routing(narrow, self.num_nodes, self._shape[1], self._memory)
+        if bad >= 0:
+            raise self._fault(bad, routing)
+        if self.num_nodes == 0:
+            _routing.begin(self._expert_s, self._is_priced, self._memory)
+        self.num_nodes, self._parents = len(parents), np.array(parents, np.int32)
 
     def answer(
         self,
         parents: NDArray[np.int32],
         path_probs: NDArray[np.float64],
         routing: NDArray[np.integer[Any]],
-        task: _level.Task,
+        task: tuple[Any, ...],
     ) -> int:
         """See `ProbPricer.answer`."""
-        count = len(parents)
-        narrow = self._narrow(routing, count - self.num_nodes)
-        memory = self._memory(count, routing.size)
-        rest: tuple[Any, ...] = (self._ones, *task)
-        answer, found = _level.advance_routing(
-            parents, path_probs, narrow, self.num_nodes, *memory, *rest
-        )
-        if answer == _level.BAD_VALUE:
-            raise self._fault(found, routing)
+        narrow = self._narrow(routing, len(parents))
+        answer = _level.advance_routing(
+            parents, path_probs, narrow, self.num_nodes, self._shape[1], self._expert_s,
+            self._is_priced, self._ones, *self._memory, *task,
+        )  # fmt: skip
+        if answer <= _level.BAD_VALUE:
+            raise self._fault(_level.BAD_VALUE - answer, routing)
         if answer >= 0:
-            self._num_columns, self.num_nodes = found, count
+            self.num_nodes, self._parents = len(parents), parents
+            self._num_in_order = 0
         return int(answer)
 
     def demand(self) -> Demand:
         """Return the demand of all nodes so far."""
-        n = self.num_nodes
-        c = self._num_columns if n else 0
-        entries, columns = max(1, int(self._indptr[n])), self._columns
+        n, memory = self.num_nodes, self._memory
+        if n and not self._num_in_order:
+            _routing.begin_anew(n, self._expert_s, self._is_priced, memory)
+        if n > self._num_in_order:
+            _routing.read_all(n, self._parents, self._expert_s, memory)
+        self._num_in_order = n
+        columns, entries = (int(number) if n else 0 for number in memory.state[:2])
+        indptr = np.zeros(n + 1, np.int64)
+        indptr[1:] = memory.ends[:n]
         return Demand(
-            self._shape, columns.expert_of[:c], columns.weight_s[:c], self._ones[:n],
-            self._indptr[: n + 1], self._cols[:entries], self._ones[:entries], self._full_s[:n],
-            columns.totals[:c],
+            self._shape, memory.expert_of[:columns], memory.weight_s[:columns], self._ones[:n],
+            indptr, memory.cols[: max(1, entries)], self._ones[: max(1, entries)],
+            memory.full_s[:n], memory.totals[:columns],
         )  # fmt: skip
 
     def _narrow(self, routing: NDArray[np.integer[Any]], count: int) -> NDArray[np.int16]:
-        """Return the ids of `count` new nodes as the kernels take them.
+        """Return the ids of the new nodes, up to `count` in all, as the kernels take them.
 
-        An id that int16 cannot hold becomes -1. A wrong shape raises.
+        There is room for them then. An id that int16 cannot hold becomes -1. A wrong shape raises.
         """
-        if routing.ndim != 3 or routing.shape[:2] != (count, self._shape[0]):
+        shape, new = routing.shape, count - self.num_nodes
+        if len(shape) != 3 or shape[0] != new or shape[1] != self._shape[0]:
             raise InvalidInputError(
-                f"routing of the new nodes must be [{count}, {self._shape[0]}, K]; "
-                f"got {list(routing.shape)}."
+                f"routing of the new nodes must be [{new}, {self._shape[0]}, K]; got {list(shape)}."
             )
-        if routing.dtype != np.int16:
+        if shape[2] != self._per_token:
+            self._widen(shape[2])
+        if count > len(self._memory.is_read):
+            self._grow(count)
+        if routing.dtype != _INT16:
             routing = np.where(routing == routing.astype(np.int16), routing, -1)
-        elif routing.flags.c_contiguous and routing.flags.writeable:
-            return np.asarray(routing, np.int16)
+        else:
+            flags = routing.flags
+            if flags.c_contiguous and flags.writeable:
+                return routing  # type: ignore[return-value] # it is int16
         return np.array(routing, np.int16)
 
-    def _memory(self, count: int, entries: int) -> tuple[Any, ...]:
-        """Return what `_routing.price_routing` takes from `num_columns` on, with room for all.
+    def _forget(self, num_experts: int) -> None:
+        """Make room for that many experts in all; nothing is known of any."""
+        self._memory = self._memory._replace(
+            state=np.zeros(4, np.int64),
+            is_left=np.zeros(num_experts, np.uint8),
+            column_of=np.full(num_experts, -1, np.int32),
+            expert_of=np.empty(num_experts + 1, np.int64),
+            weight_s=np.empty(num_experts + 1),
+            totals=np.zeros(num_experts),
+            newest=np.full(num_experts, -1, np.int32),
+        )
 
-        That is `count` nodes in all and `entries` more entries; what is there stays.
-        """
-        if count > len(self._full_s):
-            size = max(count, 2 * len(self._full_s), _FIRST_CAPACITY)
-            self._full_s = _grown(self._full_s, size)
-            self._indptr = _grown(self._indptr, size + 1)
-            self._gather()
-        most = max(count, int(self._indptr[self.num_nodes]) + entries)
-        if most >= len(self._cols):
-            size = max(most, 2 * len(self._cols)) + 1
-            self._cols = _grown(self._cols, size)
-            self._ones = np.ones(size, np.float32)
-            self._gather()
-        return (
-            self._num_columns, self._shape[1], self._expert_s, self._is_priced, *self._arrays
-        )  # fmt: skip
+    def _widen(self, per_token: int) -> None:
+        """Make the rows of ids fit that many experts a token and layer."""
+        if self.num_nodes:
+            raise InvalidInputError(
+                f"routing must name as many experts a layer as before, {self._per_token}; "
+                f"got {per_token}."
+            )
+        layers, experts = self._shape
+        capacity = len(self._memory.is_read)
+        self._per_token = per_token
+        self._memory = self._memory._replace(
+            offsets=np.repeat(np.arange(layers, dtype=np.uint32) * experts, per_token).astype(
+                np.uint32
+            ),
+            ids=np.zeros((capacity, layers * per_token), np.int16),
+            cols=np.zeros(capacity * layers * per_token + 1, np.int32),
+            experts=np.zeros(capacity * layers * per_token + 1, np.int32),
+        )
+        self._ones = np.ones(max(capacity, len(self._memory.cols)), np.float32)
 
-    def _fault(self, found: int, routing: NDArray[np.integer[Any]]) -> InvalidInputError:
-        """Return the error for the entry that `_routing.price_routing` found to be no expert id."""
-        where = [int(i) for i in np.unravel_index(-1 - found, routing.shape)]
+    def _grow(self, count: int) -> None:
+        """Make room for `count` nodes or more; what is there stays."""
+        old = self._memory
+        size = max(count, 2 * len(old.is_read), _FIRST_CAPACITY)
+        self._memory = old._replace(
+            ids=_grown(old.ids, size),
+            is_read=_grown(old.is_read, size),
+            starts=_grown(old.starts, size),
+            ends=_grown(old.ends, size),
+            full_s=_grown(old.full_s, size),
+            cols=_grown(old.cols, size * len(old.offsets) + 1),
+            experts=_grown(old.experts, size * len(old.offsets) + 1),
+        )
+        self._ones = np.ones(max(size, len(self._memory.cols)), np.float32)
+
+    def _fault(self, bad: int, routing: NDArray[np.integer[Any]]) -> InvalidInputError:
+        """Return the error for the flat entry `bad` of the new nodes, which is no expert id."""
+        where = [int(i) for i in np.unravel_index(bad, routing.shape)]
         return InvalidInputError(
             f"routing{where} = {routing[tuple(where)]}, "
             f"but expert ids are 0 to {self._shape[1] - 1}."
         )
 
 
-def _read_only(array: NDArray[Any], dtype: type) -> NDArray[Any]:
+def _read_only(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return a flat array that kernels, which are compiled for it, cannot write."""
-    flat: NDArray[Any] = np.asarray(array, dtype).reshape(-1).view()
-    flat.flags.writeable = False
+    flat: NDArray[Any] = np.ascontiguousarray(array, dtype).reshape(-1)
+    if flat.flags.writeable:
+        flat = flat.view()
+        flat.flags.writeable = False
     return flat
 
 

@@ -79,7 +79,7 @@ class SearchProblem:
         return float(self.terms.draft_s[self.levels])
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, init=False)
 class SearchResult:
     """The best selection of a draft tree, and how good anything else could be.
 
@@ -117,6 +117,27 @@ class SearchResult:
     num_rounds: int = 0
     num_cuts: int = 0
     num_expansions: int = 0
+
+    def __init__(
+        self,
+        mask: NDArray[np.bool_],
+        objective: float,
+        upper_bound: float,
+        status: str,
+        price: float,
+        is_ratio: bool,
+        expected_committed: float,
+        cycle_s: float,
+        num_rounds: int = 0,
+        num_cuts: int = 0,
+        num_expansions: int = 0,
+    ) -> None:
+        # At once: a frozen class sets one field after the other, which takes a microsecond.
+        self.__dict__.update(
+            mask=mask, objective=objective, upper_bound=upper_bound, status=status, price=price,
+            is_ratio=is_ratio, expected_committed=expected_committed, cycle_s=cycle_s,
+            num_rounds=num_rounds, num_cuts=num_cuts, num_expansions=num_expansions,
+        )  # fmt: skip
 
     @property
     def gain(self) -> float:

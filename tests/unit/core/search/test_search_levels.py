@@ -156,6 +156,63 @@ def test_a_refused_level_of_hard_sets_leaves_nothing_behind() -> None:
     assert search.best().cycle_s == 2.0
 
 
+def large_case(seed: int, shape: str) -> tuple[CostTerms, np.ndarray, np.ndarray, np.ndarray]:
+    """Draw terms, parents, path probabilities and routing of 60 nodes that share many experts."""
+    rng = np.random.default_rng(seed)
+    nodes, layers, experts = 60, 4, 12
+    above = {
+        "chain": np.arange(nodes) - 1,
+        "star": np.array([-1] + [0] * (nodes - 1)),
+        "bushy": np.append(-1, (rng.random(nodes - 1) * np.arange(1, nodes)).astype(int)),
+    }
+    parents = above[shape].astype(np.int32)
+    path_probs = np.ones(nodes)
+    for node in range(1, nodes):
+        path_probs[node] = path_probs[parents[node]] * rng.uniform(0.2, 1.0)
+    routing = rng.integers(0, experts, (nodes, layers, 2)).astype(np.int16)
+    weight_s = rng.random((layers, experts)) * (rng.random((layers, experts)) < 0.5)
+    tau_s = np.append(0.0, 1.0 + 0.02 * np.arange(nodes))
+    scale = float(rng.choice([0.01, 0.1, 1.0]))
+    return CostTerms(np.zeros(2), tau_s, scale * weight_s), parents, path_probs, routing
+
+
+@pytest.mark.parametrize("shape", ["chain", "star", "bushy"])
+@pytest.mark.parametrize("seed", range(8))
+def test_nodes_that_were_not_read_change_neither_answer_nor_demand(seed: int, shape: str) -> None:
+    terms, parents, path_probs, routing = large_case(seed, shape)
+    whole = RoutingPricer()
+    whole.start(terms.weight_s)
+    whole.extend(parents, path_probs, routing)
+    problem = SearchProblem(parents, path_probs, whole.demand(), terms, levels=0)
+    search = LevelSearch(RoutingPricer())
+    for price in ("cycle", 0.5 * exact(problem).price):
+        search.price = price
+        found = search.search_tree(terms, parents, path_probs, routing, levels=0)
+        expected = exact(problem, price=price)
+        np.testing.assert_array_equal(found.mask, expected.mask)
+        assert found.objective == pytest.approx(expected.objective, rel=1e-12)
+        np.testing.assert_array_equal(search.problem.demand.rows(), problem.demand.rows())
+        np.testing.assert_array_equal(search.problem.demand.experts, problem.demand.experts)
+
+
+def test_a_listener_hears_each_decision() -> None:
+    search = LevelSearch(ProbPricer())
+    search.start(CostTerms(np.zeros(3), np.array([0.0, 1.0, 2.0]), np.ones((1, 2))))
+    root = np.array([-1], np.int32), np.ones(1), np.full((1, 1, 2), 0.5, np.float32)
+    heard: list[bool] = []
+    search.listener = lambda decision: heard.append(decision.draft)
+    answer = search.advance(*root, np.ones(1), np.ones(1, bool))
+    assert heard == [answer]
+
+
+def test_path_probabilities_of_another_length_are_refused() -> None:
+    search = LevelSearch(RoutingPricer())
+    terms = CostTerms(np.zeros(1), np.array([0.0, 1.0, 2.0]), np.ones((1, 2)))
+    parents, routing = np.array([-1, 0], np.int32), np.zeros((2, 1, 1), np.int16)
+    with pytest.raises(InvalidInputError, match="got 2 and 1"):
+        search.search_tree(terms, parents, np.ones(1), routing, levels=0)
+
+
 def test_warm_up_leaves_nothing_to_compile() -> None:
     warm_up()
     warm_up()

@@ -7,8 +7,12 @@ nothing of our own here but the choice.
 from __future__ import annotations
 
 import importlib.util
+import os
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -72,6 +76,22 @@ def run_jobs(jobs: Iterable[Any], num_workers: int) -> Iterator[Any]:
                 yield from parallel(batch)
         return
     yield from parallel(jobs)
+
+
+@cache
+def end_with(parent: int) -> None:
+    """End this worker when the process that started it is gone: killed, it cannot say so itself.
+
+    Does nothing in that process itself, and where another one started the worker.
+    """
+    if os.getppid() == parent:
+        threading.Thread(target=_wait_for_end, args=(parent,), daemon=True).start()
+
+
+def _wait_for_end(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 @contextmanager

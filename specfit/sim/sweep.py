@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specfit.core.errors import InvalidInputError, TraceWriteError
-from specfit.sim.engine import LOCAL, engine, run_jobs
+from specfit.sim.engine import LOCAL, end_with, engine, run_jobs
 
 CELLS_FOLDER = "cells"
 RESULTS_NAME = "results.parquet"
@@ -156,8 +157,9 @@ def run_sweep(
     if on_start is not None:
         on_start(len(rows))
     missing = [(cell, key) for cell, key in zip(cells, keys, strict=True) if key not in rows]
+    parent = os.getpid() if where == LOCAL else None
     with engine(where if missing else LOCAL):
-        jobs = (joblib.delayed(_evaluate)(cell, key, evaluate) for cell, key in missing)
+        jobs = (joblib.delayed(_evaluate)(cell, key, evaluate, parent) for cell, key in missing)
         for cell, key, found in run_jobs(jobs, num_workers):
             rows[key] = _write_cell(folder, key, {**asdict(cell), **found, **context})
             if on_cell is not None:
@@ -168,7 +170,12 @@ def run_sweep(
     return ordered
 
 
-def _evaluate(cell: Cell, key: str, evaluate: Callable[[Cell], Row]) -> tuple[Cell, str, Row]:
+def _evaluate(
+    cell: Cell, key: str, evaluate: Callable[[Cell], Row], parent: int | None
+) -> tuple[Cell, str, Row]:
+    """Evaluate a cell in a worker, which ends with the process `parent` on the same machine."""
+    if parent is not None:
+        end_with(parent)
     return cell, key, evaluate(cell)
 
 

@@ -108,6 +108,19 @@ def test_seeds_make_other_rows_of_policies_that_draw(expected: list[dict[str, An
     assert by_seed[0] != by_seed[1]
 
 
+def is_gone(group: int) -> bool:
+    """Wait for the end of every process of a group; end them if they do not."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    os.killpg(group, signal.SIGKILL)
+    return False
+
+
 def test_a_killed_sweep_is_resumed(folder: Path, expected: list[dict[str, Any]]) -> None:
     log = folder / "killed.log"
     with log.open("w") as stderr:
@@ -122,8 +135,9 @@ def test_a_killed_sweep_is_resumed(folder: Path, expected: list[dict[str, Any]])
         while len(finished(folder / "killed")) < 3:
             assert process.poll() is None, log.read_text()
             time.sleep(0.002)
-        os.killpg(process.pid, signal.SIGKILL)
+        os.kill(process.pid, signal.SIGKILL)
         process.wait()
+    assert is_gone(process.pid), "the workers outlive the program that started them"
     there = finished(folder / "killed")
     assert len(there) < NUM_CELLS
     assert not (folder / "killed" / "results.parquet").exists()

@@ -28,7 +28,7 @@ from specfit.cli.prompts import read_prompts
 from specfit.cli.record import run_writer
 from specfit.core.policy import Outcome
 from specfit.core.search import LevelSearch, SearchResult, StopDecision, warm_up
-from specfit.policies.specfit import Specfit
+from specfit.policies.specfit import SpecFit
 from specfit.sim.record_run import RunRecorder
 from specfit.sim.trace import TraceReader
 from specfit.sim.trace.rows import CycleRow
@@ -72,7 +72,7 @@ class TimedSearch(LevelSearch):
 
 
 @dataclass
-class TimedSpecfit(Specfit):
+class TimedSpecFit(SpecFit):
     """`specfit` with its search timed; keeps the seconds of the searches of each cycle."""
 
     searched_s: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -91,13 +91,13 @@ class TimedSpecfit(Specfit):
 def shares(folder: Path, num_prompts: int, num_tokens: int) -> NDArray[np.float64]:
     """Record a run and return the search's part of each cycle's measured seconds."""
     warm_up()
-    policy = TimedSpecfit()
+    policy = TimedSpecFit()
     texts = list(read_prompts(PROMPTS))[:num_prompts]
     with open_live(LiveOptions(link="pcie4", threads=1)) as live:
         requests = [live.request(text.text, num_tokens) for text in texts]
         live.loop(policy).run(requests[0])  # outside the clock
         policy.searched_s.clear()
-        with run_writer(live, Specfit(), folder) as writer:
+        with run_writer(live, SpecFit(), folder) as writer:
             loop = live.loop(policy, [RunRecorder(writer)])
             for request in requests:
                 loop.run(request)

@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +27,8 @@ from specfit.core.errors import CheckpointError
 from specfit.core.experts import ModelGeometry
 
 SUPPORTED = "qwen3_moe"
+NUM_READERS = 8
+"""Tensors, or parts of a large one, that are read at once."""
 PARTS = ("gate_proj", "up_proj", "down_proj")
 PER_EXPERT = re.compile(
     r"model\.layers\.(\d+)\.mlp\.experts\.(\d+)\.(gate_proj|up_proj|down_proj)\.weight"
@@ -107,10 +110,11 @@ class Checkpoint:
             A file is damaged.
         """
         others: dict[str, Tensor] = {}
-        for path in self.files:
-            with TensorFile(path) as file:
-                names = [name for name in file.entries if self._is_plain(name)]
-                others.update((name, file.read(name).to(dtype)) for name in names)
+        with ThreadPoolExecutor(NUM_READERS, "specfit-load") as pool:
+            for path in self.files:
+                with TensorFile(path) as file:
+                    names = [name for name in file.entries if self._is_plain(name)]
+                    others.update((name, file.read(name, pool).to(dtype)) for name in names)
         if self.quantization is not None:
             with self.open_quantized() as source:
                 names = [n for n in source.matrices() if expert_place(f"{n}.weight") is None]
@@ -170,10 +174,13 @@ class Checkpoint:
         with contextlib.ExitStack() as stack:
             files = [stack.enter_context(TensorFile(path)) for path in self.files]
             parts = self._parts(files, len(bank))
+            pool = stack.enter_context(ThreadPoolExecutor(NUM_READERS, "specfit-load"))
             for layer in wanted:
                 experts = _ExpertLayer(bank[layer], layer, self)
-                for file, name in parts[layer]:
-                    experts.take(file, name)
+                takes = [pool.submit(experts.take, file, name) for file, name in parts[layer]]
+                wait(takes)  # so that nothing is written once an error has been raised
+                for take in takes:
+                    take.result()
                 experts.check_complete()
                 if on_layer is not None:
                     on_layer(layer, len(bank))
@@ -256,7 +263,7 @@ class _ExpertLayer:
         self.missing = {(expert, part) for expert in range(len(blocks)) for part in PARTS}
 
     def take(self, file: TensorFile, name: str) -> None:
-        """Read a tensor into its place."""
+        """Read a tensor into its place; any number of threads may, each another tensor."""
         place, entry = expert_place(name), file.entries[name]
         assert place is not None, "an expert's"
         rows, shape = self.targets[place.part]
@@ -271,7 +278,7 @@ class _ExpertLayer:
             target.copy_(file.read(name).view(target.shape))
         experts = range(len(rows)) if is_whole else (place.expert,)
         parts = ("gate_proj", "up_proj") if place.part == "gate_up_proj" else (place.part,)
-        self.missing -= {(expert, part) for expert in experts for part in parts}
+        self.missing.difference_update((expert, part) for expert in experts for part in parts)
 
     def check_complete(self) -> None:
         """Raise if an expert's projection has not been seen."""

@@ -1,8 +1,9 @@
-"""A file that is read past the page cache, straight to where its bytes are wanted.
+"""Files read and written past the page cache, straight from and to where bytes are wanted.
 
-Reads that lie on the grid of `ALIGNMENT`, in the file and in memory, go there without a copy; any
-other goes through a buffer of the reading thread. A file system that refuses direct I/O is read
-through the page cache, and `DirectFile.io` says so.
+Reads and writes that lie on the grid of `ALIGNMENT`, in the file and in memory, go there without a
+copy; any other read goes through a buffer of the reading thread, any other write through the page
+cache. A file system that refuses direct I/O is read through the page cache, and `DirectFile.io`
+says so.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import threading
 import weakref
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -117,6 +119,64 @@ class DirectFile:
         return known
 
 
+class DirectWriter:
+    """A file that any number of threads write to, at any place; a context manager.
+
+    What it held before stays where nothing is written. At the end everything is on disk, and the
+    system holds none of it in memory.
+
+    Parameters
+    ----------
+    path : Path
+        The file; made if need be.
+    num_bytes : int, optional
+        Its size, for which room is made at once; without it the file grows.
+
+    Raises
+    ------
+    OSError
+        The disk has no room, or fails.
+    """
+
+    def __init__(self, path: Path, num_bytes: int | None = None) -> None:
+        self._cached = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._direct: int | None = None
+        try:
+            if num_bytes and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._cached, 0, num_bytes)
+            if num_bytes is not None:
+                os.ftruncate(self._cached, num_bytes)
+            self._direct = _open_to_write(path)
+        except OSError:
+            os.close(self._cached)
+            raise
+
+    def write(self, offset: int, source: Tensor) -> None:
+        """Write bytes, uint8[n] contiguous in host memory, from `offset` on."""
+        on_grid = (offset | len(source) | source.data_ptr()) % ALIGNMENT == 0
+        file = self._direct if on_grid and self._direct is not None else self._cached
+        view, done = memoryview(source.numpy()), 0
+        while done < len(view):
+            done += os.pwrite(file, view[done:], offset + done)
+
+    def flush(self) -> None:
+        """Return when everything written so far is on disk."""
+        os.fsync(self._cached)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.flush()
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(self._cached, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(self._cached)
+            if self._direct is not None:
+                os.close(self._direct)
+
+
 def aligned_bytes(num_bytes: int) -> Tensor:
     """Return uninitialised host memory on the grid, uint8[num_bytes]."""
     memory = torch.empty(num_bytes + ALIGNMENT, dtype=torch.uint8)
@@ -134,6 +194,19 @@ def _open(path: Path) -> tuple[int, str]:
             if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                 raise
     return os.open(path, os.O_RDONLY), REFUSED
+
+
+def _open_to_write(path: Path) -> int | None:
+    """Return a descriptor that writes past the page cache; None where the system has none."""
+    direct = getattr(os, "O_DIRECT", None)
+    if direct is None:
+        return None
+    try:
+        return os.open(path, os.O_WRONLY | direct)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+        return None
 
 
 def _opened_directly(path: Path, flag: int) -> int:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,16 @@ from torch import Tensor
 
 from specfit.backends.checkpoint import Checkpoint, read_json
 from specfit.backends.device import Device
+from specfit.backends.direct_file import DirectWriter, aligned_bytes
 from specfit.backends.expert_layout import ExpertLayout, OneLayer
 from specfit.backends.file_bank import Bank, FileBank
 from specfit.backends.safetensors_file import TensorFile
 from specfit.core.errors import CheckpointError, InvalidInputError
 
 FORMAT = 1
+WRITE_BYTES = 2**24
+NUM_WRITERS = 4
+"""Parts of a layer that are written at once."""
 OnLayer = Callable[[int, int], None]
 """Called with the number of layers that are there, and of all layers."""
 
@@ -182,16 +186,22 @@ class PackedExperts:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._reserve(len(done))
-        layer = torch.empty(self.shape[1:], dtype=self.dtype)
-        with self.path.open("r+b") as file:
+        data = aligned_bytes(self.layer_bytes)
+        layer = data.view(self.dtype).view(self.shape[1:])
+        with DirectWriter(self.path) as file, ThreadPoolExecutor(NUM_WRITERS) as pool:
+
+            def write(layer_start: int, first: int) -> None:
+                file.write(layer_start + first, data[first : first + WRITE_BYTES])
 
             def keep(number: int, count: int) -> None:
-                data = memoryview(layer.view(-1).view(torch.uint8).numpy())
-                file.seek(number * self.layer_bytes)
-                file.write(data)
+                places = range(0, len(data), WRITE_BYTES)
+                writes = [pool.submit(write, number * len(data), first) for first in places]
+                digest = hashlib.sha256(memoryview(data.numpy())).hexdigest()  # meanwhile
+                wait(writes)
+                for written in writes:
+                    written.result()
                 file.flush()
-                os.fdatasync(file.fileno())
-                done.append(hashlib.sha256(data).hexdigest())
+                done.append(digest)
                 self._write_manifest(done)
                 if on_layer is not None:
                     on_layer(number + 1, count)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from specfit.backends import make_device
 from specfit.backends.device import Device
+from specfit.backends.direct_file import DirectWriter, aligned_bytes
 from specfit.backends.file_bank import Bank, FileBank
 from specfit.backends.forced import ForcedExperts
 from specfit.backends.packed import check_room
@@ -25,6 +27,8 @@ from specfit.core.experts import ModelGeometry
 MOST_NUMBERS = 2**25
 """Numbers that are drawn; a larger bank repeats them, a different part for each expert."""
 SCALE = 0.02
+WRITE_BYTES = 2**24
+NUM_WRITERS = 4
 Shape = tuple[int, int, int]
 
 
@@ -35,6 +39,29 @@ def draw(shape: Shape, dtype: torch.dtype) -> Tensor:
     return torch.randn(count, generator=generator).mul_(SCALE).to(dtype)
 
 
+class RandomBlocks:
+    """The experts that `write_bank` writes, in memory: ``blocks[layer][expert]`` is a block.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        ``(L, E, 3 I D)``.
+    dtype : torch.dtype
+        Of the numbers.
+    """
+
+    def __init__(self, shape: Shape, dtype: torch.dtype) -> None:
+        _, self._num_experts, self._block = shape
+        source = draw(shape, dtype)
+        self._period = len(source)
+        self._numbers = source.repeat(1 + -(-self._block // self._period))
+
+    def __getitem__(self, layer: int) -> list[Tensor]:
+        first = layer * self._num_experts
+        starts = [(first + i) * self._block % self._period for i in range(self._num_experts)]
+        return [self._numbers[start : start + self._block] for start in starts]
+
+
 def write_bank(path: Path, shape: Shape, dtype: torch.dtype) -> FileBank:
     """Write random experts [L, E, 3 I D] to a file that the system then forgets, and open it.
 
@@ -43,20 +70,24 @@ def write_bank(path: Path, shape: Shape, dtype: torch.dtype) -> FileBank:
     CheckpointError
         There is no room.
     """
-    left = math.prod(shape) * dtype.itemsize
+    total = math.prod(shape) * dtype.itemsize
     free = shutil.disk_usage(path.parent).free
-    if left > free:
+    if total > free:
         raise CheckpointError(
-            f"random experts take {left / 2**30:.1f} GiB in {path.parent}, and {free / 2**30:.1f} "
+            f"random experts take {total / 2**30:.1f} GiB in {path.parent}, and {free / 2**30:.1f} "
             f"GiB are free. Name a folder on another disk."
         )
-    source = memoryview(draw(shape, dtype).view(torch.uint8).numpy())
-    with path.open("wb", buffering=0) as file:
-        while left:
-            left -= file.write(source[: min(left, len(source))])
-        os.fsync(file.fileno())
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    source = draw(shape, dtype).view(torch.uint8)
+    repeated = source.repeat(1 + -(-WRITE_BYTES // len(source)))
+    with DirectWriter(path, total) as file, ThreadPoolExecutor(NUM_WRITERS) as pool:
+
+        def write(first: int) -> None:
+            part = aligned_bytes(min(WRITE_BYTES, total - first))
+            begin = first % len(source)
+            part.copy_(repeated[begin : begin + len(part)])
+            file.write(first, part)
+
+        deque(pool.map(write, range(0, total, WRITE_BYTES)), maxlen=0)
     return FileBank.open(path, shape, dtype)
 
 

@@ -7,7 +7,10 @@ is read is never mapped, so that a process holds what it keeps and no more than 
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Executor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +34,8 @@ DTYPES = {
     "BOOL": torch.bool,
 }
 MOST_HEADER_BYTES = 100_000_000
+PART_BYTES = 2**23
+"""Of a large tensor, that one thread reads at a time."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class TensorFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock = threading.Lock()
         try:
             self._file: BinaryIO = path.open("rb", buffering=0)
         except OSError as error:
@@ -69,26 +75,32 @@ class TensorFile:
             self._file.close()
             raise _damaged(path, error) from error
 
-    def read_into(self, name: str, tensor: Tensor) -> None:
-        """Read a tensor into memory of its type and size, contiguous."""
+    def read_into(self, name: str, tensor: Tensor, pool: Executor | None = None) -> None:
+        """Read a tensor into memory of its type and size, contiguous; any number of threads may.
+
+        With a pool, whose threads must not call this, a large one is read by many at once.
+        """
         entry = self.entries[name]
         assert tensor.is_contiguous() and tensor.nbytes == entry.num_bytes, "as in the header"
         if entry.num_bytes == 0:
             return
         target = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
-        self._file.seek(entry.start)
-        done = 0
-        while done < entry.num_bytes:
-            count = self._file.readinto(target[done:])  # type: ignore[attr-defined]
-            if not count:
-                raise CheckpointError(f"{self.path} ends within {name}. Fetch it again.")
-            done += count
+        if pool is None:
+            self._fill(name, entry.start, target)
+            return
+        parts = [
+            pool.submit(self._fill, name, entry.start + first, target[first : first + PART_BYTES])
+            for first in range(0, entry.num_bytes, PART_BYTES)
+        ]
+        wait(parts)
+        for part in parts:
+            part.result()
 
-    def read(self, name: str) -> Tensor:
-        """Return a tensor."""
+    def read(self, name: str, pool: Executor | None = None) -> Tensor:
+        """Return a tensor; see `read_into` for the pool."""
         entry = self.entries[name]
         tensor = torch.empty(entry.shape, dtype=entry.dtype)
-        self.read_into(name, tensor)
+        self.read_into(name, tensor, pool)
         return tensor
 
     def close(self) -> None:
@@ -105,6 +117,21 @@ class TensorFile:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _fill(self, name: str, offset: int, target: memoryview) -> None:
+        done = 0
+        while done < len(target):
+            count = self._read_at(offset + done, target[done:])
+            if not count:
+                raise CheckpointError(f"{self.path} ends within {name}. Fetch it again.")
+            done += count
+
+    def _read_at(self, offset: int, target: memoryview) -> int:
+        if hasattr(os, "preadv"):
+            return os.preadv(self._file.fileno(), [target], offset)
+        with self._lock:
+            self._file.seek(offset)
+            return int(self._file.readinto(target))  # type: ignore[attr-defined]
 
     def _read_header(self) -> dict[str, Entry]:
         size = self.path.stat().st_size

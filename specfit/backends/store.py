@@ -12,17 +12,24 @@ of a device, in three rules that hold on every device:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specfit.backends.device import Device, Event
-from specfit.backends.file_bank import Bank, in_memory
+from specfit.backends.file_bank import Bank, Source, in_memory
 from specfit.core.cache import ExpertCache, LoadPlan
 from specfit.core.errors import BackendError
 from specfit.core.experts import ModelGeometry
+
+
+class Blocks(Protocol):
+    """Experts by layer: ``blocks[layer][expert]`` is where one comes from."""
+
+    def __getitem__(self, layer: int) -> Sequence[Source]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +106,28 @@ class ExpertStore:
     def reset(self) -> None:
         """Forget what is resident."""
         self.cache.reset()
+
+    def refill(self, blocks: Blocks) -> None:
+        """Bring every resident expert into its slot anew, whatever the slots hold.
+
+        For a cache that was filled by bookkeeping alone, as a recorded prompt does.
+
+        Parameters
+        ----------
+        blocks : Blocks [L][E]
+            The same experts as the bank's, from wherever is best.
+
+        Raises
+        ------
+        BackendError
+            A copy failed.
+        """
+        for layer, pool in enumerate(self.pools):
+            slots = self.cache.slot_of(layer)
+            sources, experts = blocks[layer], np.flatnonzero(slots >= 0).tolist()
+            copies = [(sources[expert], pool[slots[expert]]) for expert in experts]
+            if copies:
+                self.device.wait(self.device.copy(copies, self._last_read[layer]))
 
     def waves(self, layer: int, experts: NDArray[np.int64]) -> Iterator[Wave]:
         """Yield the needed experts in slots, in as many waves as the slots require.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specfit.backends import direct_file, load
-from specfit.backends.direct_file import ALIGNMENT, DIRECT, REFUSED, DirectFile, aligned_bytes
+from specfit.backends.direct_file import (
+    ALIGNMENT,
+    DIRECT,
+    REFUSED,
+    DirectFile,
+    DirectWriter,
+    aligned_bytes,
+)
 from specfit.backends.expert_layout import PlainLayout
 from specfit.backends.file_bank import FileBank
 from specfit.backends.packed import bring_experts
@@ -289,3 +297,26 @@ def test_the_bank_of_a_device_that_reads_files_is_a_file(tmp_path: Path) -> None
     assert bank.shape == torch.Size(
         bring_experts(checkpoint, SsdDevice(), PlainLayout(F32), tmp_path).shape
     )
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0, 8192), (4096, 4096), (100, 5000), (8192, 10)])
+def test_what_is_written_is_there_and_the_rest_stays(
+    tmp_path: Path, offset: int, size: int
+) -> None:
+    path = tmp_path / "file.bin"
+    path.write_bytes(b"x" * 20_000)
+    written = aligned_bytes(size)
+    written.copy_(torch.randint(256, (size,), dtype=torch.uint8))
+    with DirectWriter(path, 20_000) as file:
+        file.write(offset, written)
+    expected = b"x" * offset + written.numpy().tobytes() + b"x" * (20_000 - offset - size)
+    assert path.read_bytes() == expected
+
+
+def test_many_threads_write_one_file(tmp_path: Path) -> None:
+    path, part = tmp_path / "file.bin", 2**16
+    data = aligned_bytes(16 * part)
+    data.copy_(torch.randint(256, (16 * part,), dtype=torch.uint8))
+    with DirectWriter(path, len(data)) as file, ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda i: file.write(i * part, data[i * part : (i + 1) * part]), range(16)))
+    assert path.read_bytes() == data.numpy().tobytes()

@@ -1,14 +1,20 @@
 """Experts on disk at the geometry of Qwen3-30B-A3B: a real link, on a machine without a GPU.
 
-``python -m benchmarks.ssd`` writes packed random weights of as many of the 48 layers as the disk
-has room for (``--layers`` for fewer), draws `synth` texts, and decodes them forced: routing, drafts
-and acceptance are the trace's, every expert is really read with direct I/O and really computed on
-the CPU. The slots of a layer are what a cache of 8 or 16 GiB over 48 layers gives it. It tunes
-EAGLE-3 and calibrates on other texts, holds the counts of every cycle against the simulator's,
-prints and writes the table, and removes its files. Status 1 if a count differs.
+``python -m benchmarks.ssd`` writes packed random weights of some of the 48 layers (``--layers``; by
+default as many as the disk has room for), draws `synth` texts, and decodes them forced: routing,
+drafts and acceptance are the trace's, every expert is really read with direct I/O and really
+computed on the CPU. The slots of a layer are what a cache of 8 or 16 GiB over 48 layers gives it.
 
-The weights are random and no text is produced; attention and drafting are not computed and take no
-time. So tokens a second are those of the expert part of a model of that many layers.
+Every policy has one setting for all texts: `specfit` its own, EAGLE-3 the tree that is fastest on
+other texts of both tasks. The policies decode a text one after the other, before the next text
+begins. The counts of every cycle are held against the simulator's. Status 1 if a count differs.
+
+The weights are random and no text is produced; prompts are not run, but slots hold what they would
+leave; attention and drafting are not computed and take no time. So tokens a second are
+those of the expert part of a model of that many layers.
+
+``--keep FOLDER`` keeps the weights and the texts there and finds them again. ``--add`` keeps the
+rows of other caches that the results file holds from the same settings.
 """
 
 from __future__ import annotations
@@ -20,69 +26,45 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.ssd_profile import PROBES, calibrated, simulated, tuned, unmeasured
-from benchmarks.ssd_world import (
-    Slice,
-    fitted_inputs,
-    sequential_bytes_per_s,
-    write_trace,
-)
-from specfit.backends.device import LinkCounters
+from benchmarks.ssd_decode import ALL, Decoded, PromptedBackend, decode, row_of
+from benchmarks.ssd_profile import PROBES, fitted, probed, simulated, tuned, unmeasured
+from benchmarks.ssd_world import Slice, fitted_inputs, sequential_bytes_per_s, write_trace
 from specfit.backends.file_bank import FileBank
 from specfit.backends.forced import ForcedExperts
-from specfit.backends.random_bank import write_bank
+from specfit.backends.random_bank import RandomBlocks, write_bank
 from specfit.backends.ssd import NUM_THREADS, SsdDevice
 from specfit.cli.inputs import Inputs
 from specfit.cli.manifest import manifest
-from specfit.cli.specs import policy_from
-from specfit.core.backend import Prefill, Request
+from specfit.core.backend import Request
 from specfit.core.cache import make_cache
-from specfit.core.cost import ProfileCost
-from specfit.core.decode import DecodeLoop, DecodeResult, Observer
 from specfit.core.profile import HardwareProfile
 from specfit.core.search import warm_up
-from specfit.sim.forced_backend import ForcedBackend
+from specfit.policies.acceptance.identity import Identity
+from specfit.policies.predictors.uniform import Uniform
 from specfit.sim.metrics import measure
 from specfit.sim.synth.parameters import QWEN3_30B_A3B
 from specfit.sim.trace import TraceReader
 
 RESULTS = Path(__file__).parent / "results" / "ssd.json"
 GIB = 2**30
-SPARE_BYTES = 8 * GIB
+SPARE_BYTES = 12 * GIB
 """Of the disk, left free."""
-COUNTS = ("num_hits", "num_misses", "num_evictions")
-
-
-@dataclass
-class DecodeCounters(Observer):
-    """What went over the link while decoding, prefill left out."""
-
-    counters: LinkCounters
-    total: LinkCounters = field(default_factory=LinkCounters)
-    _before: LinkCounters = field(default_factory=LinkCounters)
-
-    def on_start(self, request: Request, prefill: Prefill) -> None:
-        """Take note of where the link's counters stand."""
-        self._before = replace(self.counters)
-
-    def on_end(self, tokens: tuple[int, ...], stop_reason: str) -> None:
-        """Add what the text took."""
-        for name, now in asdict(self.counters).items():
-            more = now - getattr(self._before, name)
-            setattr(self.total, name, getattr(self.total, name) + more)
+PLAIN = "autoregressive"
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One task on one bank.
+    """The texts of some tasks on one bank.
 
     Parameters
     ----------
@@ -90,8 +72,8 @@ class Bench:
         The weights.
     part : Slice
         Their shape.
-    train, test : TraceReader
-        Texts to tune and to measure on.
+    train, test : dict
+        Texts to tune and to measure on, by task.
     inputs : callable
         Makes a fresh predictor and acceptance model.
     num_threads : int
@@ -100,111 +82,73 @@ class Bench:
 
     bank: FileBank
     part: Slice
-    train: TraceReader
-    test: TraceReader
+    train: Mapping[str, TraceReader]
+    test: Mapping[str, TraceReader]
     inputs: Callable[[], Inputs]
     num_threads: int
 
     def rows(self, cache: str, num_cycles: int) -> list[dict[str, Any]]:
-        """Calibrate, tune and decode with one cache; return a row a policy."""
+        """Calibrate, tune and decode with one cache; return a row a task and policy."""
         device = SsdDevice(num_threads=self.num_threads)
         shape = self.part.geometry
         passes = ForcedExperts(
             self.bank, device, make_cache(cache, shape, live=True), self.part.hidden_size
         )
         try:
+            blocks = RandomBlocks(self.part.shape, self.part.dtype)
             blank = unmeasured(shape.expert_bytes)
-            profile = calibrated(
-                (ForcedBackend(self.train, passes, blank) for _ in PROBES), num_cycles
-            )
-            best = tuned(self.train, cache, profile)
-            policies = ("autoregressive", best, "specfit")
-            inputs = [self.inputs() for _ in policies]
-            watches = [DecodeCounters(device.counters) for _ in policies]
-            runs = decode(self.test, passes, profile, policies, inputs, watches)
-            return [
-                self._row(cache, profile, policy, results, watch.total)
-                for policy, results, watch in zip(policies, runs, watches, strict=True)
-            ]
+            probes = [record for trace in self.train.values() for record in probed(
+                (PromptedBackend(trace, passes, blank, blocks) for _ in PROBES),
+                num_cycles,
+            )]  # fmt: skip
+            profile = fitted(probes, shape.expert_bytes)
+            trees = tuned(self.train, cache, profile)
+            policies = (PLAIN, trees.for_all, "specfit")
+            inputs = {policy: self.inputs() for policy in policies}
+            decoded = []
+            for text in decode(self.texts(), passes, cache, profile, inputs, probes, blocks):
+                print(said_of(text), flush=True)
+                decoded.append(text)
         finally:
             device.close()
-
-    def _row(
-        self,
-        cache: str,
-        profile: HardwareProfile,
-        policy: str,
-        results: Sequence[DecodeResult],
-        link: LinkCounters,
-    ) -> dict[str, Any]:
-        again = simulated(self.test, policy, cache, profile, self.inputs())
-        metrics = measure(results, profile.expert_bytes)
-        measured = np.array([c.timings.cycle_s for r in results for c in r.cycles])
-        select_s = sum(c.timings.select_s for r in results for c in r.cycles)
-        predicted = np.array([c.timings.cycle_s for r in again for c in r.cycles])
-        wrong = differing_cycles(results, again)
-        errors = np.abs(predicted / measured - 1) if not wrong else np.array([np.nan])
-        return {
-            "cache": cache,
-            "policy": policy,
-            "tokens_per_s": metrics.tokens_per_s,
-            "committed_per_cycle": metrics.num_committed / metrics.num_cycles,
-            "cycles": metrics.num_cycles,
-            "read_bytes_per_token": link.num_bytes / metrics.num_committed,
-            "read_bytes_per_s": link.num_bytes / link.busy_s if link.busy_s else 0.0,
-            "stall_share": link.stall_s / float(measured.sum()),
-            "select_share": select_s / float(measured.sum()),
-            "measured_cycle_s": float(measured.mean()),
-            "predicted_cycle_s": float(predicted.mean()),
-            "cycle_error_median": float(np.median(errors)),
-            "cycle_error_p95": float(np.quantile(errors, 0.95)),
-            "cycles_that_differ_from_the_simulator": wrong,
-            "profile": asdict(profile),
+        apart = {
+            task: self.simulated(task, trees.apart[task], cache, profile) for task in self.test
         }
+        return [
+            {
+                "task": task,
+                "cache": cache,
+                "policy": policy,
+                **row_of(chosen(decoded, task, policy), shape.expert_bytes),
+                "tree_of_this_task_alone": trees.apart.get(task),
+                "its_simulated_tokens_per_s": apart.get(task),
+                "first_profile": asdict(profile),
+            }
+            for task in (*self.test, ALL)
+            for policy in policies
+        ]
+
+    def texts(self) -> list[tuple[str, TraceReader, Request]]:
+        """Return the texts to measure on, the tasks by turns."""
+        by_task = [
+            [(task, trace, prompt.request) for prompt in trace.prompts()]
+            for task, trace in self.test.items()
+        ]
+        return [text for texts in zip(*by_task, strict=True) for text in texts]
+
+    def simulated(self, task: str, policy: str, cache: str, profile: HardwareProfile) -> float:
+        """Return the simulated tokens a second on the texts of a task."""
+        trace, blind = self.test[task], Inputs(Uniform(self.part.geometry), Identity())
+        results = [
+            simulated(trace, prompt.request, policy, cache, profile, blind)
+            for prompt in trace.prompts()
+        ]
+        return measure(results, profile.expert_bytes).tokens_per_s
 
 
-def decode(
-    trace: TraceReader,
-    passes: ForcedExperts,
-    profile: HardwareProfile,
-    policies: Sequence[str],
-    inputs: Sequence[Inputs],
-    watches: Sequence[DecodeCounters],
-) -> list[list[DecodeResult]]:
-    """Decode a trace under each policy, by turns on each text; return the results by policy."""
-    backends = [ForcedBackend(trace, passes, profile) for _ in policies]
-    loops = [
-        DecodeLoop(
-            backend,
-            policy_from(policy),
-            ProfileCost(profile),
-            given.predictor,
-            given.acceptance,
-            observers=[watch],
-        )
-        for backend, policy, given, watch in zip(backends, policies, inputs, watches, strict=True)
-    ]
-    results: list[list[DecodeResult]] = [[] for _ in policies]
-    for requests in zip(*(backend.requests() for backend in backends), strict=True):
-        for loop, request, found in zip(loops, requests, results, strict=True):
-            found.append(loop.run(request))
-    return results
-
-
-def differing_cycles(ours: Sequence[DecodeResult], theirs: Sequence[DecodeResult]) -> int:
-    """Return how many cycles have another selection or other counts than the simulator's."""
-    wrong = 0
-    for a, b in zip(ours, theirs, strict=True):
-        wrong += abs(len(a.cycles) - len(b.cycles))
-        for x, y in zip(a.cycles, b.cycles, strict=False):
-            pairs = [(getattr(v, n), getattr(w, n)) for n in COUNTS for v, w in [_answers(x, y)]]
-            pairs.append((x.outcome.selection.nodes, y.outcome.selection.nodes))
-            wrong += not all(np.array_equal(p, q) for p, q in pairs)
-    return wrong
-
-
-def _answers(x: Any, y: Any) -> tuple[Any, Any]:
-    return x.outcome.verification, y.outcome.verification
+def chosen(decoded: list[Decoded], task: str, policy: str) -> list[Decoded]:
+    """Return the texts of a task, or of all, under a policy."""
+    return [d for d in decoded if d.policy == policy and task in (d.task, ALL)]
 
 
 def slots_for(gib: float) -> int:
@@ -217,45 +161,65 @@ def layers_that_fit(folder: Path) -> int:
     room = shutil.disk_usage(folder).free - SPARE_BYTES
     layers = min(QWEN3_30B_A3B.num_layers, room // Slice(1).num_bytes)
     if layers < 1:
-        raise SystemExit(f"a layer needs {Slice(1).num_bytes / GIB:.1f} GiB and 8 GiB stay free.")
+        raise SystemExit(
+            f"a layer needs {Slice(1).num_bytes / GIB:.1f} GiB and "
+            f"{SPARE_BYTES / GIB:.0f} GiB stay free."
+        )
     return int(layers)
+
+
+def bank_of(folder: Path, part: Slice) -> FileBank:
+    """Return the weights in a folder, written now if they are not there."""
+    path = folder / "experts.bin"
+    if path.is_file() and path.stat().st_size == part.num_bytes:
+        return FileBank.open(path, part.shape, part.dtype)
+    started = time.perf_counter()
+    bank = write_bank(path, part.shape, part.dtype)
+    speed = part.num_bytes / (time.perf_counter() - started)
+    print(f"weights written at {speed / 1e9:.2f} GB/s", flush=True)
+    return bank
 
 
 def measure_all(folder: Path, part: Slice, given: argparse.Namespace) -> dict[str, Any]:
     """Write, decode and return everything."""
+    started = time.perf_counter()
     warm_up()
-    bank = write_bank(folder / "experts.bin", part.shape, part.dtype)
-    speeds = sequential_bytes_per_s(bank, given.threads)
-    rows = []
-    for task in given.task:
-        place = folder / task
-        place.mkdir()
-        train = write_trace(place / "train", part, task, "train", given.train_prompts, given.tokens)
-        test = write_trace(place / "test", part, task, "test", given.prompts, given.tokens)
-        inputs = fitted_inputs(train, place / "inputs")
-        bench = Bench(bank, part, train, test, inputs, given.threads)
-        for gib in given.cache_gib:
-            for row in bench.rows(f"lru:{slots_for(gib)}", given.calibration_cycles):
-                rows.append({"task": task, "cache_gib_of_48_layers": gib, **row})
-                print(line_of(rows[-1], max(speeds.values())), flush=True)
+    bank = bank_of(folder, part)
+    tasks, tokens = given.task, given.tokens
+    train = {
+        task: write_trace(folder / task / "train", part, task, "train", given.train_prompts, tokens)
+        for task in tasks
+    }
+    test = {
+        task: write_trace(folder / task / "test", part, task, "test", given.prompts, tokens)
+        for task in tasks
+    }
+    inputs = fitted_inputs(list(train.values()), folder / "inputs")
+    if given.only_prepare:
+        return {"rows": []}
+    bench = Bench(bank, part, train, test, inputs, given.threads)
+    rows, read_speeds = [], []
+    for gib in given.cache_gib:
+        read_speeds.append(sequential_bytes_per_s(bank, given.threads, a_few_layers(part)))
+        found = bench.rows(f"lru:{slots_for(gib)}", given.calibration_cycles)
+        read_speeds.append(sequential_bytes_per_s(bank, given.threads, a_few_layers(part)))
+        peak = max(np.median([s[name] for s in read_speeds[-2:]]) for name in read_speeds[0])
+        for row in found:
+            rows.append(
+                {"cache_gib_of_48_layers": gib, "sequential_bytes_per_s": float(peak), **row}
+            )
+            print(line_of(rows[-1]), flush=True)
     return {
         "what": (
             "forced decoding, experts read from disk: seconds and bytes measured; routing, drafts "
-            "and acceptance synthetic; weights random, no text; attention and drafting not "
-            "computed; CPU only, not a GPU figure"
+            "and acceptance synthetic; weights random, no text; prompts, attention and drafting "
+            "not computed; CPU only, not a GPU figure"
         ),
-        "layers": part.num_layers,
-        "layers_of_48": part.layers.tolist(),
-        "weights_bytes": part.num_bytes,
-        "expert_bytes": part.geometry.expert_bytes,
+        **settings_of(part, given),
         "io": bank.file.io,
-        "read_threads": given.threads,
-        "sequential_bytes_per_s": speeds,
-        "prompts": given.prompts,
-        "train_prompts": given.train_prompts,
-        "calibration_cycles": given.calibration_cycles,
-        "tokens": given.tokens,
         "rows": rows,
+        "sequential_reads_bytes_per_s": read_speeds,
+        "seconds_in_all": time.perf_counter() - started,
         "load_average_after": os.getloadavg(),
         "manifest": manifest(
             torch=torch.__version__,
@@ -265,51 +229,113 @@ def measure_all(folder: Path, part: Slice, given: argparse.Namespace) -> dict[st
     }
 
 
-def line_of(row: dict[str, Any], peak: float) -> str:
+def a_few_layers(part: Slice) -> range:
+    """Return layers from the middle, so many that reading them takes a second or more."""
+    few = min(2, part.num_layers)
+    return range((part.num_layers - few) // 2, (part.num_layers + few) // 2)
+
+
+def settings_of(part: Slice, given: argparse.Namespace) -> dict[str, Any]:
+    """Return what must be equal for rows to stand in one table."""
+    return {
+        "layers": part.num_layers,
+        "layers_of_48": part.layers.tolist(),
+        "weights_bytes": part.num_bytes,
+        "expert_bytes": part.geometry.expert_bytes,
+        "read_threads": given.threads,
+        "prompts": given.prompts,
+        "train_prompts": given.train_prompts,
+        "calibration_cycles": given.calibration_cycles,
+        "tokens": given.tokens,
+    }
+
+
+def said_of(text: Decoded) -> str:
+    """Return a finished text as a line."""
+    speed = text.result.num_decoded / text.result.decode_s
+    return f"  {text.task}, {text.policy}: {speed:.2f} tokens/s"
+
+
+def line_of(row: dict[str, Any]) -> str:
     """Return a row as a line."""
     return (
         f"{row['task']}, {row['cache_gib_of_48_layers']:g} GiB of 48 layers ({row['cache']}), "
         f"{row['policy']}: {row['tokens_per_s']:.2f} tokens/s, "
         f"{row['committed_per_cycle']:.2f} tokens a cycle, "
         f"{row['read_bytes_per_token'] / 1e6:.0f} MB read a token at "
-        f"{row['read_bytes_per_s'] / 1e9:.2f} GB/s = {row['read_bytes_per_s'] / peak:.2f} of "
+        f"{row['read_bytes_per_s'] / 1e9:.2f} GB/s = "
+        f"{row['read_bytes_per_s'] / row['sequential_bytes_per_s']:.2f} of "
         f"sequential; cycle {row['measured_cycle_s'] * 1e3:.0f} ms measured, "
         f"{row['predicted_cycle_s'] * 1e3:.0f} ms predicted, error median "
         f"{row['cycle_error_median']:.1%}; stall {row['stall_share']:.0%}, selecting "
-        f"{row['select_share']:.0%}; cycles that differ from the simulator: "
+        f"{row['select_share']:.1%}; cycles that differ from the simulator: "
         f"{row['cycles_that_differ_from_the_simulator']}"
     )
 
 
-def options(arguments: Sequence[str] | None) -> argparse.Namespace:
+def added(found: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return what was found, with the rows of other caches that a results file holds.
+
+    Raises
+    ------
+    SystemExit
+        They come from other settings.
+    """
+    if not path.is_file():
+        return found
+    before = json.loads(path.read_text("utf-8"))
+    same = [key for key in found if key in ("layers", "prompts", "tokens", "train_prompts")]
+    if any(before.get(key) != found[key] for key in same):
+        raise SystemExit(f"{path} comes from other settings. Name another file with --out.")
+    caches = {row["cache"] for row in found["rows"]}
+    kept = [row for row in before["rows"] if row["cache"] not in caches]
+    return {
+        **found,
+        "rows": sorted([*kept, *found["rows"]], key=lambda row: row["cache_gib_of_48_layers"]),
+        "seconds_in_all": before["seconds_in_all"] + found["seconds_in_all"],
+    }
+
+
+def options(arguments: list[str] | None) -> argparse.Namespace:
     """Return the command line's options."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to be measured")
+    parser.add_argument("--keep", type=Path, help="folder of weights and texts, kept")
+    parser.add_argument("--only-prepare", action="store_true", help="write them and stop")
+    parser.add_argument("--add", action="store_true", help="keep rows of other caches in --out")
     parser.add_argument("--layers", type=int)
     parser.add_argument("--task", nargs="+", default=["gsm8k", "cnn-dm"])
     parser.add_argument("--cache-gib", nargs="+", type=float, default=[8, 16])
-    parser.add_argument("--prompts", type=int, default=3)
-    parser.add_argument("--train-prompts", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--calibration-cycles", type=int, default=12)
+    parser.add_argument("--prompts", type=int, default=3, help="a task, to measure on")
+    parser.add_argument("--train-prompts", type=int, default=6, help="a task, to tune on")
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--calibration-cycles", type=int, default=3, help="of a probe and task")
     parser.add_argument("--threads", type=int, default=NUM_THREADS, help="reads at once")
     parser.add_argument("--out", type=Path, default=RESULTS)
     return parser.parse_args(arguments)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Measure, print, write the results, and remove what was written on the way."""
     given = options(arguments)
-    part = Slice(given.layers or layers_that_fit(given.folder))
+    part = Slice(given.layers or layers_that_fit(given.keep or given.folder))
     print(
         f"{part.num_layers} of 48 layers of Qwen3-30B-A3B's geometry, random weights: "
         f"{part.num_bytes / 1e9:.1f} GB on disk"
     )
-    with tempfile.TemporaryDirectory(prefix="specfit-ssd-", dir=given.folder) as folder:
+    if given.keep:
+        given.keep.mkdir(parents=True, exist_ok=True)
+    place = (
+        nullcontext(str(given.keep))
+        if given.keep
+        else tempfile.TemporaryDirectory(prefix="specfit-ssd-", dir=given.folder)
+    )
+    with place as folder:
         found = measure_all(Path(folder), part, given)
-    speeds = found["sequential_bytes_per_s"].items()
-    said = ", ".join(f"{name} {speed / 1e9:.2f} GB/s" for name, speed in speeds)
-    print(f"sequential read: {said}; {found['io']} I/O")
+    if given.only_prepare:
+        return 0
+    if given.add:
+        found = added(found, given.out)
     given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     wrong = sum(row["cycles_that_differ_from_the_simulator"] for row in found["rows"])
     print(f"cycles that differ from the simulator: {wrong}; written to {given.out}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from specfit.backends.calibrate import fit_nonnegative
 from specfit.cli.inputs import Inputs
 from specfit.cli.specs import policy_from
+from specfit.core.backend import Request
 from specfit.core.cache import make_cache
 from specfit.core.cost import ProfileCost
 from specfit.core.decode import CycleRecord, DecodeLoop, DecodeResult
@@ -17,16 +19,15 @@ from specfit.policies.acceptance.identity import Identity
 from specfit.policies.predictors.uniform import Uniform
 from specfit.sim.forced_backend import ForcedBackend
 from specfit.sim.metrics import measure
-from specfit.sim.replay import replay
+from specfit.sim.replay_backend import ReplayBackend
 from specfit.sim.trace import TraceReader
 
 PROBES = (
-    "eagle3:depth=6,top_k=4,max_nodes=24",
     "autoregressive",
-    "eagle3:depth=4,top_k=2,max_nodes=5",
-    "eagle3:depth=5,top_k=4,max_nodes=12",
+    "eagle3:depth=4,top_k=1,max_nodes=5",
+    "eagle3:depth=2,top_k=1,max_nodes=3",
 )
-"""Trees of all sizes, so that nodes, experts and misses vary apart; from large to small."""
+"""Trees of the sizes that pay, so that nodes, experts and misses vary apart."""
 
 GRID = (
     *(f"eagle3:depth={d},top_k=1,max_nodes={d + 1}" for d in (1, 2, 3, 4, 6)),
@@ -54,8 +55,8 @@ def unmeasured(expert_bytes: int) -> HardwareProfile:
     )
 
 
-def calibrated(backends: Iterable[ForcedBackend], num_cycles: int) -> HardwareProfile:
-    """Return the profile that fits the first cycles of each probe on a text; a backend a probe."""
+def probed(backends: Iterable[ForcedBackend], num_cycles: int) -> list[CycleRecord]:
+    """Return the first cycles of each probe on a text; a backend a probe."""
     cycles: list[CycleRecord] = []
     for backend, probe in zip(backends, PROBES, strict=True):
         cost, shape = ProfileCost(backend.profile), backend.geometry
@@ -65,8 +66,7 @@ def calibrated(backends: Iterable[ForcedBackend], num_cycles: int) -> HardwarePr
         for _, record in zip(range(num_cycles), stream, strict=False):
             assert isinstance(record, CycleRecord), "cycles follow the prefill"
             cycles.append(record)
-        stream.close()
-    return fitted(cycles, shape.expert_bytes)
+    return cycles
 
 
 def fitted(cycles: Sequence[CycleRecord], expert_bytes: int) -> HardwareProfile:
@@ -98,28 +98,52 @@ def fitted(cycles: Sequence[CycleRecord], expert_bytes: int) -> HardwareProfile:
 
 
 def simulated(
-    trace: TraceReader, policy: str, cache: str, profile: HardwareProfile, inputs: Inputs
-) -> list[DecodeResult]:
-    """Return what the simulator makes of a trace."""
-    return list(
-        replay(
-            trace,
-            policy_from(policy),
-            make_cache(cache, trace.metadata.geometry),
-            profile,
-            cost=ProfileCost(profile),
-            predictor=inputs.predictor,
-            acceptance=inputs.acceptance,
-        )
-    )
+    trace: TraceReader,
+    request: Request,
+    policy: str,
+    cache: str,
+    profile: HardwareProfile,
+    inputs: Inputs,
+) -> DecodeResult:
+    """Return what the simulator makes of one text of a trace."""
+    backend = ReplayBackend(trace, make_cache(cache, trace.metadata.geometry), profile)
+    cost = ProfileCost(profile)
+    loop = DecodeLoop(backend, policy_from(policy), cost, inputs.predictor, inputs.acceptance)
+    return loop.run(request)
 
 
-def tuned(trace: TraceReader, cache: str, profile: HardwareProfile) -> str:
-    """Return the tree of the grid that is fastest on a trace, in simulated seconds."""
+@dataclass(frozen=True)
+class Tuned:
+    """The trees of the grid that are fastest in simulated seconds.
+
+    Parameters
+    ----------
+    for_all : str
+        On the texts of all tasks together.
+    apart : dict
+        On those of each task, by name.
+    """
+
+    for_all: str
+    apart: dict[str, str]
+
+
+def tuned(traces: Mapping[str, TraceReader], cache: str, profile: HardwareProfile) -> Tuned:
+    """Return the best trees for some tasks' texts; a task with more tokens does not count more."""
+    seconds = {
+        task: {tree: _seconds_a_token(trace, tree, cache, profile) for tree in GRID}
+        for task, trace in traces.items()
+    }
+    apart = {task: min(GRID, key=lambda tree: found[tree]) for task, found in seconds.items()}
+    return Tuned(min(GRID, key=lambda tree: sum(f[tree] for f in seconds.values())), apart)
+
+
+def _seconds_a_token(
+    trace: TraceReader, policy: str, cache: str, profile: HardwareProfile
+) -> float:
     blind = Inputs(Uniform(trace.metadata.geometry), Identity())
-
-    def speed(spec: str) -> float:
-        results = simulated(trace, spec, cache, profile, blind)
-        return measure(results, profile.expert_bytes).tokens_per_s
-
-    return max(GRID, key=speed)
+    results = [
+        simulated(trace, prompt.request, policy, cache, profile, blind)
+        for prompt in trace.prompts()
+    ]
+    return 1 / measure(results, profile.expert_bytes).tokens_per_s

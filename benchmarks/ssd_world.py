@@ -7,7 +7,7 @@ synthetic routing of early, middle and late layers is in the same proportion.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.policy_worlds import HALVES, fit_inputs
+from benchmarks.policy_worlds import HALVES, MOST_NODES
 from specfit.backends.direct_file import aligned_bytes
 from specfit.backends.file_bank import FileBank
 from specfit.backends.ssd import SsdDevice
@@ -26,6 +26,10 @@ from specfit.core.predictor import predictors
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan, DraftTree
 from specfit.policies.acceptance.adaptive import Adaptive
+from specfit.policies.fitting.calibration import AcceptanceFit
+from specfit.policies.fitting.predictors import PredictorFit
+from specfit.policies.fitting.samples import acceptance_sample
+from specfit.sim.observe import observed_texts
 from specfit.sim.record_positions import record_positions
 from specfit.sim.synth.backend import SynthBackend, requests_of
 from specfit.sim.synth.drafts import SynthDrafter
@@ -88,28 +92,30 @@ class Slice:
         return self.num_layers * self.geometry.num_experts * self.geometry.expert_bytes
 
 
-def sequential_bytes_per_s(bank: FileBank, num_threads: int) -> dict[str, float]:
-    """Return how fast the file is read from end to end: by one thread, and by the pool.
+def sequential_bytes_per_s(bank: FileBank, num_threads: int, layers: range) -> dict[str, float]:
+    """Return how fast a part of the file is read from end to end: by one thread, and by the pool.
 
     By one thread in large direct reads; by the pool a layer at a time, which is as sequential.
     """
     one, pool = Timer(), Timer()
-    buffer = aligned_bytes(READ_BYTES)
+    _, num_experts, block = bank.shape
+    layer_bytes = num_experts * block * bank.dtype.itemsize
+    buffer = aligned_bytes(min(READ_BYTES, layer_bytes))
     with one:
-        for first in range(0, bank.file.num_bytes - READ_BYTES + 1, READ_BYTES):
-            bank.file.read(first, buffer)
-            one.num_bytes += READ_BYTES
+        for first in range(layers.start * layer_bytes, layers.stop * layer_bytes, len(buffer)):
+            part = buffer[: min(len(buffer), layers.stop * layer_bytes - first)]
+            bank.file.read(first, part)
+            one.num_bytes += len(part)
     device = SsdDevice(num_threads=num_threads)
-    num_layers, num_experts, block = bank.shape
     slots = device.allocate((num_experts, block), bank.dtype)
     slots.zero_()
     with pool:
-        for layer in range(num_layers):
+        for layer in layers:
             pairs = [(bank[layer][i], slots[i]) for i in range(num_experts)]
             device.wait(device.copy(pairs, None))
             pool.num_bytes += slots.nbytes
     device.close()
-    return {"one thread": one.bytes_per_s, f"{num_threads} threads": pool.bytes_per_s}
+    return {"one thread": one.bytes_per_s, "pool": pool.bytes_per_s}
 
 
 class Timer:
@@ -158,7 +164,9 @@ class SlicedSynth(SynthBackend):
 def write_trace(
     folder: Path, part: Slice, task_name: str, half: str, num_prompts: int, num_tokens: int
 ) -> TraceReader:
-    """Write synthetic texts of a task; the half decides the prompts."""
+    """Write synthetic texts of a task if they are not there; the half decides the prompts."""
+    if (folder / "metadata.json").is_file():
+        return TraceReader(folder)
     task = task_named(task_name)
     backend = SlicedSynth(part, SynthDrafter(task.first_acceptance))
     specs = {"synthetic": {"task": task_name, "seed": HALVES.index(half)}}
@@ -169,9 +177,18 @@ def write_trace(
     return TraceReader(folder)
 
 
-def fitted_inputs(trace: TraceReader, folder: Path) -> Callable[[], Inputs]:
-    """Fit predictor and acceptance model on a trace; return what makes a fresh pair."""
-    fit_inputs(trace.folder, PREDICTOR, folder)
+def fitted_inputs(traces: Sequence[TraceReader], folder: Path) -> Callable[[], Inputs]:
+    """Fit one predictor and one acceptance model on all texts; return what makes a fresh pair."""
+    if not folder.is_dir():
+        texts = tuple(text for trace in traces for text in observed_texts(trace))
+        shape, print_of = traces[0].metadata.geometry, traces[0].fingerprint
+        about = {"traces": [trace.fingerprint for trace in traces]}
+        PredictorFit(texts, shape, print_of, about, MOST_NODES).write(
+            PREDICTOR, folder / "predictor"
+        )
+        AcceptanceFit(acceptance_sample(texts), 0.0, print_of, about).write(
+            "depth-rank", folder / "acceptance"
+        )
 
     def make() -> Inputs:
         predictor = predictors.build(PREDICTOR, {"folder": str(folder / "predictor")})

@@ -12,12 +12,24 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import ssd
-from benchmarks.ssd_profile import fitted
-from benchmarks.ssd_world import Slice, sequential_bytes_per_s
+from benchmarks import ssd, ssd_decode
+from benchmarks.ssd_decode import PromptedBackend
+from benchmarks.ssd_profile import GRID, fitted, tuned, unmeasured
+from benchmarks.ssd_world import Slice, sequential_bytes_per_s, write_trace
 from specfit.backends.device import LinkCounters
-from specfit.backends.random_bank import write_bank
+from specfit.backends.file_bank import in_memory
+from specfit.backends.forced import ForcedExperts
+from specfit.backends.random_bank import RandomBlocks, write_bank
+from specfit.backends.ssd import SsdDevice
+from specfit.cli.specs import policy_from
 from specfit.core.backend import Prefill, Request
+from specfit.core.cache import make_cache
+from specfit.core.cost import ProfileCost
+from specfit.core.decode import DecodeLoop
+from specfit.core.profile import HardwareProfile
+from specfit.policies.acceptance.identity import Identity
+from specfit.policies.predictors.uniform import Uniform
+from specfit.sim.forced_backend import ForcedBackend
 
 SMALL = Slice(2, hidden_size=16, width=8, dtype=torch.float32)
 
@@ -37,9 +49,70 @@ def test_slots_are_the_share_of_a_layer_in_the_cache() -> None:
 def test_sequential_reading_is_timed(tmp_path: Path) -> None:
     wide = replace(SMALL, width=512)
     bank = write_bank(tmp_path / "experts.bin", wide.shape, wide.dtype)
-    speeds = sequential_bytes_per_s(bank, 2)
+    speeds = sequential_bytes_per_s(bank, 2, range(1, 2))
     assert all(speed > 0 for speed in speeds.values())
-    assert list(speeds) == ["one thread", "2 threads"]
+    assert list(speeds) == ["one thread", "pool"]
+
+
+def test_blocks_in_memory_are_those_of_the_file(tmp_path: Path) -> None:
+    bank = write_bank(tmp_path / "experts.bin", SMALL.shape, SMALL.dtype)
+    blocks = RandomBlocks(SMALL.shape, SMALL.dtype)
+    for layer, expert in ((0, 0), (0, 5), (1, 127)):
+        assert blocks[layer][expert].equal(in_memory(bank[layer][expert]))
+    assert not blocks[0][0].equal(blocks[1][0])
+
+
+def test_a_prompt_that_is_not_run_leaves_what_it_would(tmp_path: Path) -> None:
+    bank = write_bank(tmp_path / "experts.bin", SMALL.shape, SMALL.dtype)
+    trace = write_trace(tmp_path / "trace", SMALL, "gsm8k", "test", 1, 4)
+    request = next(trace.prompts()).request
+    found = []
+    for quick in (False, True):
+        device = SsdDevice(num_threads=2)
+        cache = make_cache("lru:18", SMALL.geometry, live=True)
+        passes = ForcedExperts(bank, device, cache, SMALL.hidden_size)
+        blank = unmeasured(SMALL.geometry.expert_bytes)
+        blocks = RandomBlocks(SMALL.shape, SMALL.dtype)
+        backend = (
+            PromptedBackend(trace, passes, blank, blocks)
+            if quick
+            else ForcedBackend(trace, passes, blank)
+        )
+        next(loop_of(backend, blank).stream(request))
+        assert passes.store.slot_bytes_are_current()
+        found.append(backend.residency().mask.copy())
+        device.close()
+    assert found[0].any() and np.array_equal(*found)
+
+
+def loop_of(backend: ForcedBackend, profile: HardwareProfile) -> DecodeLoop:
+    inputs = Uniform(backend.geometry), Identity()
+    return DecodeLoop(backend, policy_from("autoregressive"), ProfileCost(profile), *inputs)
+
+
+def test_a_tree_for_all_tasks_and_one_for_each(tmp_path: Path) -> None:
+    traces = {
+        task: write_trace(tmp_path / task, SMALL, task, "train", 1, 6)
+        for task in ("gsm8k", "cnn-dm")
+    }
+    trees = tuned(traces, "lru:18", unmeasured(SMALL.geometry.expert_bytes))
+    assert set(trees.apart) == set(traces)
+    assert {trees.for_all, *trees.apart.values()} <= set(GRID)
+
+
+def test_rows_of_other_caches_are_kept(tmp_path: Path) -> None:
+    out, settings = tmp_path / "ssd.json", {"layers": 2, "prompts": 1, "tokens": 4}
+    out.write_text(json.dumps({**settings, "seconds_in_all": 1.0, "rows": [row(16), row(8)]}))
+    found = {**settings, "seconds_in_all": 2.0, "rows": [row(8, tokens_per_s=3.0)]}
+    kept = ssd.added(found, out)
+    assert kept["rows"] == [row(8, tokens_per_s=3.0), row(16)]
+    assert kept["seconds_in_all"] == 3.0
+    with pytest.raises(SystemExit, match="other settings"):
+        ssd.added({**found, "tokens": 5}, out)
+
+
+def row(gib: float, **more: float) -> dict[str, Any]:
+    return {"cache": f"lru:{ssd.slots_for(gib)}", "cache_gib_of_48_layers": gib, **more}
 
 
 def cycle(nodes: int, hits: int, misses: int, select_s: float = 0.0) -> Any:
@@ -71,13 +144,13 @@ def test_a_profile_is_found_again_from_what_it_made() -> None:
 def test_a_cycle_with_another_count_is_counted() -> None:
     ours = [SimpleNamespace(cycles=[cycle(1, 2, 3), cycle(2, 2, 3), cycle(1, 1, 1)])]
     theirs = [SimpleNamespace(cycles=[cycle(1, 2, 3), cycle(2, 2, 4)])]
-    assert ssd.differing_cycles(ours, ours) == 0
-    assert ssd.differing_cycles(ours, theirs) == 2
+    assert ssd_decode.differing_cycles(ours, ours) == 0
+    assert ssd_decode.differing_cycles(ours, theirs) == 2
 
 
 def test_only_decoding_is_counted() -> None:
     counters = LinkCounters(num_bytes=5)
-    watch = ssd.DecodeCounters(counters)
+    watch = ssd_decode.DecodeCounters(counters)
     for _ in range(2):
         counters.num_bytes += 100  # the prompt's
         watch.on_start(Request((1,), 1), Prefill(0, np.zeros((1, 1, 1), np.int16), (1,), 0.0))
@@ -92,12 +165,13 @@ def test_the_benchmark_runs_and_agrees_with_the_simulator(
 ) -> None:
     monkeypatch.setattr(ssd, "Slice", lambda layers: replace(SMALL, num_layers=layers))
     out = tmp_path / "ssd.json"
-    words = ["--folder", str(tmp_path), "--layers", "2", "--task", "gsm8k", "--cache-gib", "8"]
+    words = ["--folder", str(tmp_path), "--layers", "2", "--cache-gib", "8"]
     words += ["--prompts", "1", "--train-prompts", "2", "--tokens", "10", "--out", str(out)]
-    assert ssd.main([*words, "--calibration-cycles", "3"]) == 0
+    assert ssd.main([*words, "--calibration-cycles", "2"]) == 0
     found = json.loads(out.read_text("utf-8"))
     policies = [row["policy"] for row in found["rows"]]
     assert (policies[0], policies[1][:7], policies[2]) == ("autoregressive", "eagle3:", "specfit")
+    assert [row["task"] for row in found["rows"][::3]] == ["gsm8k", "cnn-dm", "all"]
     assert all(row["read_bytes_per_token"] > 0 for row in found["rows"])
     assert found["layers"] == 2
     assert "no text" in found["what"]

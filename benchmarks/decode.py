@@ -50,7 +50,7 @@ from specfit.sim.metrics import Metrics, distinct_4, measure
 DATA = Path(__file__).parents[1] / "specfit" / "data"
 RESULTS = Path(__file__).parent / "results"
 CACHES = ("lru:100%", "lru:75%", "lru:50%", "lru:25%", "lru:8")
-NUM_PROMPTS = {"lru:8": 6, "lru:25%": 8}
+NUM_PROMPTS = {"lru:8": 6, "lru:25%": 8, "lru:50%": 12}
 """Prompts of the caches that make decoding slow; the others take all that are asked for."""
 LOOPING = 0.5
 """Texts with a smaller share of distinct runs of four tokens are reported apart."""
@@ -330,7 +330,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=10, help="times that every prompt is decoded")
     parser.add_argument("--default-runs", type=int, default=1, help="of the untuned EAGLE-3 tree")
     parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
-    parser.add_argument("--num-prompts", type=int, default=12, help="fewer with small caches")
+    parser.add_argument("--num-prompts", type=int, default=24, help="fewer with small caches")
     parser.add_argument("--prompts", type=Path, default=DATA / "prompts" / "heldout.jsonl")
     parser.add_argument("--caches", nargs="+", default=list(CACHES))
     parser.add_argument("--threads", type=int, default=1, help="of torch")

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import predictors_page, price_page, readme, search_page
+from benchmarks import (
+    calibration_page,
+    policies_page,
+    policy_causes_page,
+    predictors_page,
+    price_page,
+    readme,
+    search_page,
+)
 from benchmarks.sim import paper_table_page, synth_fit_page
 
 ROOT = Path(__file__).parents[1]
@@ -55,6 +63,14 @@ BLOCKS = (
     Block(
         "docs/explanation/how-good-the-predictions-are.md", "predictors.json", predictors_page.block
     ),
+    Block(
+        "docs/explanation/how-good-the-predictions-are.md",
+        "calibration.json",
+        calibration_page.block,
+        "calibration",
+    ),
+    Block("docs/explanation/regret.md", "policies.json", policies_page.block),
+    Block("docs/explanation/regret.md", "policy-causes.jsonl", policy_causes_page.block, "causes"),
     Block("docs/explanation/exact-search.md", "search.jsonl", search_page.block, "search"),
     Block("docs/explanation/exact-search.md", "price-study.json", price_page.block, "price-study"),
     Block("docs/how-to/reproduce-the-table.md", "paper_table.json", paper_table_page.block),

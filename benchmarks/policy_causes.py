@@ -137,33 +137,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--num-prompts", type=int, default=6, help="of each half")
     parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
     parser.add_argument("--folder", type=Path, default=Path("build/policies"))
-    parser.add_argument("--out", type=Path, help="JSON file of the results")
+    parser.add_argument("--out", type=Path, help="file that gains a JSON line a world")
     options = parser.parse_args(arguments)
-    worlds: dict[str, list[dict[str, Any]]] = {}
     for world in WORLDS:
         if world.name not in options.worlds:
             continue
         prepare(world, options.folder, options.num_prompts, options.tokens)
-        worlds[world.name] = []
+        rows = []
         for row in rows_of(world.trace(options.folder, "test")):
-            worlds[world.name].append(row)
+            rows.append(row)
             cells = " ".join(f"{100 * speed:6.1f}" for speed in row["simulated_speedups"])
             print(
                 f"{world.name:17s} {row['change']:26s} {cells}  mean {100 * row['mean']:6.1f}  "
                 f"deciding {row['deciding_ms_per_cycle']:.2f} ms",
                 flush=True,
             )
-    report = {
-        "what": "replays in simulated time",
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "num_prompts": options.num_prompts,
-        "new_tokens": options.tokens,
-        "places": [list(place) for place in PLACES],
-        "manifest": manifest(),
-        "worlds": worlds,
-    }
-    if options.out:
-        options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        report = {
+            "what": "replays in simulated time",
+            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+            "num_prompts": options.num_prompts,
+            "new_tokens": options.tokens,
+            "places": [list(place) for place in PLACES],
+            "manifest": manifest(),
+            "world": world.name,
+            "rows": rows,
+        }
+        if options.out:
+            with options.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(report) + "\n")
 
 
 if __name__ == "__main__":

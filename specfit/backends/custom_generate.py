@@ -2,22 +2,22 @@
 
 `generate` prepares the prompt and its settings as for any model; this decodes with offloaded
 experts instead of the model's own loop, and returns what `generate` returns. What specfit does not
-do (batches, beams, penalties, criteria of one's own) is refused, never ignored.
+do (batches, beams, processors and criteria of one's own) is refused, never ignored.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from specfit.backends.generate_rules import rules_of
 from specfit.core.backend import Request
 from specfit.core.decode import DecodeLoop
 from specfit.core.errors import InvalidInputError
 from specfit.core.noise import Sampling
 
-WARPERS = ("TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper")
 CRITERIA = ("MaxLengthCriteria", "EosTokenCriteria")
 
 
@@ -53,31 +53,23 @@ class SpecfitGenerate:
         InvalidInputError
             The call asks for what specfit does not do, or the model is not the backend's.
         """
-        self._check(model, input_ids, logits_processor, stopping_criteria, generation_config)
+        self._check(model, input_ids, stopping_criteria, generation_config)
         prompt = tuple(input_ids[0].tolist())
         room = int(generation_config.max_length) - len(prompt)
-        request = Request(
-            prompt, room, _stop_ids(generation_config), self._sampling(generation_config)
-        )
+        stop_ids = _stop_ids(generation_config)
+        rules = rules_of(logits_processor, len(prompt), stop_ids)
+        request = Request(prompt, room, stop_ids, self._sampling(generation_config, rules))
         self.loop.backend.check_request(request)  # type: ignore[attr-defined] # a live backend
         tokens = self.loop.run(request).tokens
         new = torch.tensor([tokens], dtype=input_ids.dtype, device=input_ids.device)
         return torch.cat([input_ids, new], dim=1)
 
-    def _sampling(self, config: Any) -> Sampling:
+    def _sampling(self, config: Any, rules: dict[str, Any]) -> Sampling:
         if not config.do_sample:
-            return Sampling()
-        given = Sampling(noise_key=self.noise_key)
-        return replace(
-            given,
-            temperature=float(config.temperature if config.temperature is not None else 1.0),
-            top_k=int(config.top_k or 0),
-            top_p=float(config.top_p if config.top_p is not None else 1.0),
-        )
+            return Sampling(**rules)
+        return Sampling(**{"temperature": 1.0, **rules, "noise_key": self.noise_key})
 
-    def _check(
-        self, model: Any, input_ids: torch.Tensor, processors: Any, criteria: Any, config: Any
-    ) -> None:
+    def _check(self, model: Any, input_ids: torch.Tensor, criteria: Any, config: Any) -> None:
         if (config.num_beams or 1) != 1 or (config.num_return_sequences or 1) != 1:
             raise InvalidInputError("specfit has no beams and returns one text. Set both to 1.")
         if input_ids.shape[0] != 1:
@@ -87,16 +79,12 @@ class SpecfitGenerate:
             )
         if config.return_dict_in_generate:
             raise InvalidInputError("specfit returns tokens only. Drop return_dict_in_generate.")
-        for kind, given, known in (
-            ("logits processor", processors, WARPERS),
-            ("stopping criterion", criteria, CRITERIA),
-        ):
-            foreign = [name for name in (type(x).__name__ for x in given) if name not in known]
-            if foreign:
-                raise InvalidInputError(
-                    f"specfit knows no {kind} {foreign[0]}; it would be left out. "
-                    f"Known: {', '.join(known)}."
-                )
+        foreign = [n for n in (type(c).__name__ for c in criteria) if n not in CRITERIA]
+        if foreign:
+            raise InvalidInputError(
+                f"specfit knows no stopping criterion {foreign[0]}; it would be left out. "
+                f"Known: {', '.join(CRITERIA)}."
+            )
         geometry, told = self.loop.backend.geometry, model.config
         ours = (geometry.vocab_size, geometry.num_experts, geometry.experts_per_token)
         theirs = (told.vocab_size, told.num_experts, told.num_experts_per_tok)

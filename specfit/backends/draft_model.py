@@ -48,6 +48,14 @@ class ModelDrafter(Drafter):
         """See `Drafter.start`."""
         self._text = [token]
 
+    def rewind(self, num_pairs: int) -> bool:
+        """See `Drafter.rewind`."""
+        if num_pairs >= len(self._text):
+            return False
+        self._text = self._text[: num_pairs + 1]
+        self._num_known = min(self._num_known, num_pairs)
+        return True
+
     def extend(self, features: Tensor, next_tokens: list[int]) -> None:
         """See `Drafter.extend`."""
         self._text += next_tokens

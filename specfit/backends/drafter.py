@@ -40,6 +40,13 @@ class Drafter(ABC):
     def start(self, token: int) -> None:  # noqa: B027 - optional hook
         """Begin a text with its first token."""
 
+    def rewind(self, num_pairs: int) -> bool:
+        """Forget all but the first `num_pairs` pairs of the text; return whether that was possible.
+
+        A pair is a token with its feature and the token after it, as `extend` took them.
+        """
+        return False
+
     @abstractmethod
     def extend(self, features: Tensor, next_tokens: list[int]) -> None:
         """Take note of committed tokens.

@@ -262,6 +262,15 @@ class Eagle3Drafter(Drafter):
         self._last_hidden: Tensor | None = None
         self._drawn: _Drawn | None = None
 
+    def rewind(self, num_pairs: int) -> bool:
+        """See `Drafter.rewind`."""
+        self.catch_up()
+        if num_pairs > self._num_pairs:
+            return False
+        self._num_pairs = num_pairs
+        self._drawn = self._last_hidden = None
+        return True
+
     def warm_up(self) -> None:
         """See `Drafter.warm_up`."""
         self.head.warm_up()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from specfit.backends.drafter import Drafter, drafters, expanded_nodes, level_of
@@ -62,6 +63,16 @@ class NgramDrafter(Drafter):
     def start(self, token: int) -> None:
         """See `Drafter.start`."""
         self._text = [token]
+
+    def rewind(self, num_pairs: int) -> bool:
+        """See `Drafter.rewind`. Counts the kept text anew."""
+        if num_pairs >= len(self._text):
+            return False
+        first, *rest = self._text[: num_pairs + 1]
+        self.reset()
+        self.start(first)
+        self.extend(torch.empty(len(rest), 0), rest)
+        return True
 
     def extend(self, features: Tensor, next_tokens: list[int]) -> None:
         """See `Drafter.extend`."""

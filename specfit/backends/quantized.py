@@ -63,8 +63,8 @@ class Quantization:
         if made is None:
             raise CheckpointError(
                 f"{folder} is quantised as {_summary(said)}; 4-bit weights in groups along "
-                f"rows are read, of GPTQ (no desc_act) or compressed-tensors (pack-quantized, symmetric). "
-                f"Give the original checkpoint with --experts int4."
+                f"rows are read, of GPTQ (no desc_act) or compressed-tensors (pack-quantized, "
+                f"symmetric). Give the original checkpoint with --experts int4."
             )
         return made
 
@@ -138,8 +138,8 @@ class QuantizedFiles:
         ):
             raise CheckpointError(
                 f"{self._folder}: the codes of {name} are {list(matrix.codes.shape)} and its "
-                f"scales {list(matrix.scales.shape)}, in groups of {self.quantization.group_size}. The "
-                f"files do not belong together."
+                f"scales {list(matrix.scales.shape)}, in groups of "
+                f"{self.quantization.group_size}. The files do not belong together."
             )
         return matrix
 

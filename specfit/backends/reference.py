@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -15,6 +16,7 @@ from transformers.utils import logging
 
 from specfit.core.backend import Request
 from specfit.core.errors import InvalidInputError
+from specfit.core.noise import Sampling
 
 
 class StockModel:
@@ -53,8 +55,23 @@ class StockModel:
             num_beams=1,
             eos_token_id=sorted(request.stop_ids) or None,
             pad_token_id=0,
+            **greedy_settings(request.sampling),
         )
         return tuple(output[0, len(request.prompt) :].tolist())
+
+
+def greedy_settings(sampling: Sampling) -> dict[str, Any]:
+    """Return the rules that greedy `generate` knows and that do something, by its names."""
+    words = [list(word) for word in sampling.bad_words]
+    rules = {
+        "repetition_penalty": sampling.repetition_penalty,
+        "no_repeat_ngram_size": sampling.no_repeat_ngram_size or None,
+        "min_new_tokens": sampling.min_new_tokens or None,
+        "suppress_tokens": list(sampling.suppress_tokens) or None,
+        "begin_suppress_tokens": list(sampling.begin_suppress_tokens) or None,
+        "bad_words_ids": words or None,
+    }
+    return {name: value for name, value in rules.items() if value is not None}
 
 
 @contextmanager

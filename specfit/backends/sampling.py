@@ -1,7 +1,7 @@
 """How the target's token is drawn at a node: greedy, or processed probabilities with keyed noise.
 
-The processing is that of transformers' temperature, top-k and top-p processors, row by row in
-float32. The noise of a position does not depend on the tree, so the text does not either.
+The processing is that of transformers' processors, row by row in float32. The noise
+of a position does not depend on the tree, so the text does not either.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers import MinPLogitsWarper, TypicalLogitsWarper
 
 from specfit.core.errors import BackendError
 from specfit.core.noise import Sampling, gumbel_noise
@@ -39,7 +40,7 @@ class TargetSampler:
         Parameters
         ----------
         logits : float32 Tensor [n, V]
-            The target's raw logits.
+            The target's logits, after the rules that look at the text.
         positions : int64[n]
             Index in the whole text, prompt included, of each token to be drawn.
 
@@ -81,7 +82,10 @@ class TargetSampler:
 
 
 def process(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Return logits [n, V] after temperature, top-k and top-p; ``-inf`` where a token is cut."""
+    """Return logits [n, V] as sampling takes them, after temperature, top-k, top-p, min-p, typical.
+
+    ``-inf`` where a token is cut.
+    """
     scores = logits / sampling.temperature
     if sampling.top_k:
         count = min(sampling.top_k, scores.shape[-1])
@@ -91,4 +95,8 @@ def process(logits: Tensor, sampling: Sampling) -> Tensor:
         cut = ordered.softmax(dim=-1).cumsum(dim=-1) <= 1 - sampling.top_p
         cut[:, -1] = False
         scores = scores.masked_fill(cut.scatter(1, indices, cut), -torch.inf)
+    if sampling.min_p > 0:
+        scores = MinPLogitsWarper(sampling.min_p)(None, scores)
+    if sampling.typical_p < 1:
+        scores = TypicalLogitsWarper(sampling.typical_p)(None, scores)
     return scores

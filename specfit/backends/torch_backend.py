@@ -19,11 +19,13 @@ from specfit.backends.drafter import Drafter
 from specfit.backends.eagle3 import Eagle3Drafter
 from specfit.backends.eagle3_checkpoint import HeadCheckpoint
 from specfit.backends.eagle3_compiled import make_head
+from specfit.backends.held_text import HeldText
 from specfit.backends.layouts import make_layout
 from specfit.backends.packed import OnLayer, bring_experts
 from specfit.backends.sampling import TargetSampler
 from specfit.backends.store import ExpertStore
 from specfit.backends.target import Target, TargetPass
+from specfit.backends.text_rules import TextRules
 from specfit.core.backend import Backend, Prefill, Request, Verification
 from specfit.core.cache import ExpertCache, make_cache
 from specfit.core.errors import BackendError, CheckpointError, InvalidInputError
@@ -89,6 +91,7 @@ class TorchBackend(Backend):
         self._store = ExpertStore(bank, device, cache, self.geometry)
         self._target = Target(checkpoint, weights, self._store, self.layout)
         self._drafter = self._make_drafter(drafter)
+        self._held = HeldText()
         self._is_started = False
         self._verified: tuple[Verification, TargetPass] | None = None
         self._num_committed = 0
@@ -100,7 +103,8 @@ class TorchBackend(Backend):
 
     @property
     def target(self) -> Target:
-        """The target model; what runs on it while a text is being decoded spoils that text."""
+        """The target model; what runs on it spoils the text that is being decoded, or held."""
+        self._held.forget()
         return self._target
 
     @cached_property
@@ -119,11 +123,13 @@ class TorchBackend(Backend):
         self._store = ExpertStore(self._store.bank, self.device, cache, self.geometry)
         self._target.use_store(self._store)
         self.cache_spec = spec
+        self._held.forget()
         self._is_started = False
 
     def warm_up(self) -> None:
         """Compile what the first cycle would otherwise pay for; any request is lost."""
         self._is_started = False
+        self._held.forget()
         if self._drafter is not None:
             self._drafter.reset()
             self._drafter.warm_up()
@@ -161,26 +167,30 @@ class TorchBackend(Backend):
         """See `Backend.start`. The prompt is run in chunks of `PREFILL_TOKENS`."""
         self.check_request(request)
         started = self.clock()
-        self._reset(request)
+        num_kept = self._reset(request)
         chunks = [
             request.prompt[i : i + PREFILL_TOKENS]
-            for i in range(0, len(request.prompt), PREFILL_TOKENS)
+            for i in range(num_kept, len(request.prompt), PREFILL_TOKENS)
         ]
-        passes = [self._target.run(chunk) for chunk in chunks]
+        passes = [self._run_chunk(chunk) for chunk in chunks]
         logits = self._target.logits(passes[-1].hidden[-1:])
+        if self._rules is not None:
+            logits = self._rules.apply(logits, [()])
         first_token = int(self._sampler.draw(logits, np.array([len(request.prompt)])).tokens[0])
         self._note_pairs(
-            torch.cat([p.features for p in passes]), [*request.prompt[1:], first_token]
+            torch.cat([p.features for p in passes]), [*request.prompt[num_kept + 1 :], first_token]
         )
         if self._drafter is not None:
             self._drafter.catch_up()
         self._num_committed = len(request.prompt) + 1
+        self._extend_text((first_token,))
         self._is_started = True
         return Prefill(
             first_token=first_token,
-            routing=np.concatenate([p.routing for p in passes]),
+            routing=self._held.routing(),
             chunks=tuple(len(chunk) for chunk in chunks),
             seconds=self.clock() - started,
+            num_kept=num_kept,
         )
 
     def residency(self) -> Residency:
@@ -206,9 +216,10 @@ class TorchBackend(Backend):
         result = self._target.run_tree(
             tree.tokens[nodes], depths, tree.ancestor_mask[np.ix_(nodes, nodes)]
         )
-        draw = self._sampler.draw(
-            self._target.logits(result.hidden), self._num_committed + depths.astype(np.int64)
-        )
+        logits = self._target.logits(result.hidden)
+        if self._rules is not None:
+            logits = self._rules.apply(logits, _paths(tree, nodes))
+        draw = self._sampler.draw(logits, self._num_committed + depths.astype(np.int64))
         counts = self._store.counts
         stall_s = self.device.counters.stall_s - stalled
         verification = Verification(
@@ -235,9 +246,13 @@ class TorchBackend(Backend):
             raise BackendError("nothing has been verified since the last commit.")
         verification, result = self._verified
         offsets = np.searchsorted(verification.nodes, (0, *accepted))
-        self._target.kv.keep(self._num_committed - 1, offsets)
+        with self._held.changing():  # what is interrupted half-way is not held
+            self._target.kv.keep(self._num_committed - 1, offsets)
+        path = (int(tree.tokens[0]), *committed[:-1])
+        self._held.extend(path, verification.routing[offsets])
         self._note_pairs(result.features[torch.from_numpy(offsets)], list(committed))
         self._num_committed += len(committed)
+        self._extend_text(committed)
         self._verified = None
 
     def clock(self) -> float:
@@ -278,24 +293,47 @@ class TorchBackend(Backend):
             self._target.capture(given.aux_layer_ids)
         return given
 
-    def _reset(self, request: Request) -> None:
+    def _run_chunk(self, tokens: tuple[int, ...]) -> TargetPass:
+        result = self._target.run(tokens)
+        self._held.extend(tokens, result.routing)
+        return result
+
+    def _reset(self, request: Request) -> int:
+        """Forget what was decoded before; return the tokens of the prompt whose state is kept."""
         self._is_started = False  # until the prompt has been run
         self._verified = None
         self._num_committed = 0
         self._sampler = TargetSampler(request.sampling)
-        self._store.reset()
-        self._target.kv.truncate(0)
-        if self._drafter is not None:
+        has_rules = request.sampling.reads_text
+        self._rules = TextRules(request, self.geometry.vocab_size) if has_rules else None
+        num_kept = self._held.num_kept(request.prompt) if request.keeps_prefix else 0
+        if num_kept and self._drafter is not None and not self._drafter.rewind(num_kept):
+            num_kept = 0
+        self._held.truncate(num_kept)
+        self._target.kv.truncate(num_kept)
+        if not num_kept:
+            self._store.reset()
+        if not num_kept and self._drafter is not None:
             self._drafter.reset()
             self._drafter.start(request.prompt[0])
+        return num_kept
 
     def _note_pairs(self, features: torch.Tensor, next_tokens: list[int]) -> None:
         if self._drafter is not None:
             self._drafter.extend(features, next_tokens)
 
+    def _extend_text(self, tokens: tuple[int, ...]) -> None:
+        if self._rules is not None:
+            self._rules.extend(tokens)
+
     def _check_started(self) -> None:
         if not self._is_started:
             raise BackendError("no request is being decoded. Call start first.")
+
+
+def _paths(tree: DraftTree, nodes: NDArray[np.intp]) -> list[list[int]]:
+    """Return the tokens of the path to each node, the root's left out."""
+    return [tree.tokens[list(tree.path(node)[1:])].tolist() for node in nodes.tolist()]
 
 
 def _empty_level() -> DraftLevel:

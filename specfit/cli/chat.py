@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specfit.cli import options
@@ -27,8 +28,8 @@ def chat(
 ) -> None:
     """Answer lines from the terminal until it ends (Ctrl-D); Ctrl-C ends an answer.
 
-    A model with a chat template gets its turns in it; another one has its text continued. Every
-    turn runs the whole conversation as its prompt.
+    A model with a chat template gets its turns in it; another one has its text continued. What a
+    turn has in common with the one before is not run again.
 
     Example: specfit chat --cache lru:25%
     """
@@ -40,12 +41,12 @@ def chat(
         conversation = Conversation(live)
         for line in lines():
             request = conversation.ask(line, max_new_tokens)
-            answer, statistics = _answer(live, chosen, request, is_shown=not as_json)
-            conversation.add_answer(answer)
+            turn = _answer(live, chosen, request, is_shown=not as_json)
+            conversation.add_answer(turn.tokens)
             if as_json:
-                print_json([{"user": line, "answer": live.text(answer)}])
+                print_json([{"user": line, "answer": live.text(turn.tokens), **turn.counts}])
             else:
-                print_note(statistics)
+                print_note(f"{turn.statistics}; {live.link_label}")
 
 
 class Conversation:
@@ -82,7 +83,11 @@ class Conversation:
             self._tokens += tokenizer(text, verbose=False).input_ids
         sampling = self._live.options.sampling
         request = Request(
-            tuple(self._tokens), max_new_tokens, self._live.backend.stop_ids, sampling
+            tuple(self._tokens),
+            max_new_tokens,
+            self._live.backend.stop_ids,
+            sampling,
+            keeps_prefix=True,
         )
         self._live.backend.check_request(request)
         return request
@@ -107,25 +112,56 @@ def lines() -> Iterator[str]:
             yield line.rstrip("\n")
 
 
-def _answer(
-    live: Live, policy: Policy, request: Request, *, is_shown: bool
-) -> tuple[tuple[int, ...], str]:
-    """Decode an answer; return its tokens and a line on its speed."""
+@dataclass
+class Turn:
+    """An answer as it comes.
+
+    Parameters
+    ----------
+    tokens : tuple of int
+        The answer so far.
+    num_prompt, num_kept : int
+        Tokens of the conversation before it, and those that were not run again.
+    seconds : float
+        Of its cycles.
+    """
+
+    tokens: tuple[int, ...] = ()
+    num_prompt: int = 0
+    num_kept: int = 0
+    seconds: float = 0.0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Tokens of the conversation, and those that were kept."""
+        return {"prompt_tokens": self.num_prompt, "kept_tokens": self.num_kept}
+
+    @property
+    def statistics(self) -> str:
+        """One line on its speed."""
+        decoded = len(self.tokens) - 1
+        speed = f"{decoded / self.seconds:.1f} tokens/s without prefill" if self.seconds else ""
+        return (
+            f"{len(self.tokens)} tokens, {speed or 'no cycle'}; "
+            f"{self.num_kept} of {self.num_prompt} tokens before it were kept"
+        )
+
+
+def _answer(live: Live, policy: Policy, request: Request, *, is_shown: bool) -> Turn:
+    """Decode an answer, to its end or until Ctrl-C."""
     from specfit.cli.textstream import TextDisplay
     from specfit.core.backend import Prefill
 
     display = TextDisplay(live.text, sys.stdout)
-    tokens: list[int] = []
-    seconds = 0.0
+    turn = Turn(num_prompt=len(request.prompt))
     try:
         for event in live.loop(policy, [display] if is_shown else []).stream(request):
             if isinstance(event, Prefill):
-                tokens.append(event.first_token)
+                turn.tokens, turn.num_kept = (event.first_token,), event.num_kept
             else:
-                tokens.extend(event.outcome.committed)
-                seconds += event.timings.cycle_s
+                turn.tokens += event.outcome.committed
+                turn.seconds += event.timings.cycle_s
     except KeyboardInterrupt:
         if is_shown:
             display.end()
-    speed = f"{(len(tokens) - 1) / seconds:.1f} tokens/s without prefill" if seconds else "no cycle"
-    return tuple(tokens), f"{len(tokens)} tokens, {speed}; {live.link_label}"
+    return turn

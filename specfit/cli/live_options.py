@@ -60,7 +60,8 @@ class LiveOptions(ModelOptions):
         Specs.
     profile : str, optional
         Name or file of a hardware profile; without one the machine is measured.
-    temperature, top_k, top_p, seed
+    temperature, top_k, top_p, seed, min_p, typical_p, repetition_penalty, no_repeat_ngram_size,
+    min_new_tokens
         How the target's tokens are drawn; see `Sampling`.
     predictor, acceptance : str, optional
         Specs of the inputs of selection; by default the model's own.
@@ -73,6 +74,11 @@ class LiveOptions(ModelOptions):
     top_k: options.TopK = 0
     top_p: options.TopP = 1.0
     seed: options.Seed = 0
+    min_p: options.MinP = 0.0
+    typical_p: options.TypicalP = 1.0
+    repetition_penalty: options.RepetitionPenalty = 1.0
+    no_repeat_ngram_size: options.NoRepeatNgram = 0
+    min_new_tokens: options.MinNewTokens = 0
     predictor: Predictor = None
     acceptance: Acceptance = None
 
@@ -87,7 +93,17 @@ class LiveOptions(ModelOptions):
         """
         from specfit.core.noise import Sampling
 
-        return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
+        return Sampling(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            noise_key=self.seed,
+            min_p=self.min_p,
+            typical_p=self.typical_p,
+            repetition_penalty=self.repetition_penalty,
+            no_repeat_ngram_size=self.no_repeat_ngram_size,
+            min_new_tokens=self.min_new_tokens,
+        )
 
 
 def with_options(verb: Callable[..., None]) -> Callable[..., None]:

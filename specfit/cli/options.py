@@ -101,5 +101,23 @@ MaxNewTokens = Annotated[
 Temperature = Annotated[float, typer.Option("--temperature", help="0 is greedy.")]
 TopK = Annotated[int, typer.Option("--top-k", help="Sample among so many tokens; 0 is all.")]
 TopP = Annotated[float, typer.Option("--top-p", help="Sample within this probability; 1 is all.")]
+MinP = Annotated[
+    float,
+    typer.Option("--min-p", help="Sample tokens of at least this share of the best; 0 is all."),
+]
+TypicalP = Annotated[
+    float, typer.Option("--typical-p", help="Sample among the typical of this probability.")
+]
+RepetitionPenalty = Annotated[
+    float,
+    typer.Option("--repetition-penalty", help="Above 1: what was said comes less; greedy, too."),
+]
+NoRepeatNgram = Annotated[
+    int,
+    typer.Option("--no-repeat-ngram-size", help="No run of so many tokens comes twice; 0: all do."),
+]
+MinNewTokens = Annotated[
+    int, typer.Option("--min-new-tokens", help="No stop token comes before so many tokens.")
+]
 Seed = Annotated[int, typer.Option("--seed", help="Key of the position-keyed noise.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout instead of a table.")]

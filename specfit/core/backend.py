@@ -31,12 +31,17 @@ class Request:
         Tokens that end the text; the stop token itself is committed.
     sampling : Sampling
         How the target's tokens are drawn.
+    keeps_prefix : bool
+        Whether a live backend may go on from what it holds of the text before, where that begins
+        like this prompt. The text is the same; the prefill is shorter, and the expert cache starts
+        as it was left.
     """
 
     prompt: tuple[int, ...]
     max_new_tokens: int
     stop_ids: frozenset[int] = frozenset()
     sampling: Sampling = field(default_factory=Sampling)
+    keeps_prefix: bool = False
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -58,15 +63,18 @@ class Prefill:
     routing : int16[T, L, K]
         Experts of each prompt token.
     chunks : tuple of int
-        Tokens of each pass in which the prompt was run; they sum to T.
+        Tokens of each pass in which the prompt was run; with `num_kept` they sum to T.
     seconds : float
         Time of the prefill; never part of decode time.
+    num_kept : int
+        First tokens of the prompt that were not run, since their state was there.
     """
 
     first_token: int
     routing: NDArray[np.int16]
     chunks: tuple[int, ...]
     seconds: float
+    num_kept: int = 0
 
 
 @dataclass(frozen=True, eq=False)

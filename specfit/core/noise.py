@@ -6,7 +6,7 @@ position depends on nothing but the seed and the position.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +28,40 @@ class Sampling:
         Keep the smallest set of tokens with at least this probability; 1 keeps all.
     noise_key : int
         Key of the position-keyed noise, 0 to 2**64 - 1.
+    min_p : float
+        Keep tokens with at least this share of the most probable one's probability; 0 keeps all.
+    typical_p : float
+        Keep the most typical tokens with at least this probability; 1 keeps all.
+    repetition_penalty : float
+        Divides the positive and multiplies the negative logits of tokens of the text; 1 does
+        nothing.
+    no_repeat_ngram_size : int
+        No run of so many tokens comes twice; 0 lets all come.
+    min_new_tokens : int
+        No stop token comes before so many tokens.
+    suppress_tokens, begin_suppress_tokens : tuple of int
+        Tokens that never come, and that do not come first.
+    bad_words : tuple of tuple of int
+        Runs of tokens that never come; a stop token alone is not one.
+
+    Notes
+    -----
+    The names and the rules are those of transformers; like there, `min_p` and `typical_p` act on
+    sampling alone, the ones after them on greedy decoding, too.
     """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     noise_key: int = 0
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+    min_new_tokens: int = 0
+    suppress_tokens: tuple[int, ...] = ()
+    begin_suppress_tokens: tuple[int, ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
@@ -46,11 +74,32 @@ class Sampling:
             raise InvalidInputError(f"top_p must be above 0 and at most 1; got {self.top_p}.")
         if not 0 <= self.noise_key < 2**64:
             raise InvalidInputError(f"noise_key must be 0 to 2**64 - 1; got {self.noise_key}.")
+        if not 0 <= self.min_p <= 1:
+            raise InvalidInputError(f"min_p must be 0 to 1; got {self.min_p}.")
+        if not 0 < self.typical_p <= 1:
+            raise InvalidInputError(
+                f"typical_p must be above 0 and at most 1; got {self.typical_p}."
+            )
+        if not 0 < self.repetition_penalty < float("inf"):
+            raise InvalidInputError(
+                f"repetition_penalty must be above 0; got {self.repetition_penalty}."
+            )
+        for name in ("no_repeat_ngram_size", "min_new_tokens"):
+            if getattr(self, name) < 0:
+                raise InvalidInputError(f"{name} must be 0 or more; got {getattr(self, name)}.")
+        if () in self.bad_words:
+            raise InvalidInputError("a bad word must have at least one token; got one with none.")
 
     @property
     def is_greedy(self) -> bool:
         """Whether the most probable token is taken."""
         return self.temperature == 0
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether a token's logits depend on the text beyond the model: one of the last rules."""
+        plain = Sampling(self.temperature, self.top_k, self.top_p, self.noise_key)
+        return replace(self, min_p=plain.min_p, typical_p=plain.typical_p) != plain
 
 
 def gumbel_noise(noise_key: int, position: int, size: int) -> NDArray[np.float64]:
@@ -74,7 +123,15 @@ def processed_logits(logits: NDArray[np.float64], sampling: Sampling) -> NDArray
 
     Temperature first, then top-k, then top-p over what is left; what is cut is ``-inf``. Of equal
     logits the lower id is kept. Greedy logits are returned as they are.
+
+    Raises
+    ------
+    InvalidInputError
+        Another rule is set: live backends have them.
     """
+    plain = Sampling(sampling.temperature, sampling.top_k, sampling.top_p, sampling.noise_key)
+    if sampling != plain:
+        raise InvalidInputError("this backend has temperature, top_k and top_p only.")
     if sampling.is_greedy:
         return logits
     scaled = logits / sampling.temperature

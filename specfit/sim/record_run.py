@@ -6,6 +6,7 @@ import numpy as np
 
 from specfit.core.backend import Prefill, Request
 from specfit.core.decode import CycleRecord, Observer
+from specfit.core.errors import InvalidInputError
 from specfit.sim.trace.rows import Answers, CycleRow, Decisions, PromptRow
 from specfit.sim.trace.writer import TraceWriter
 
@@ -27,7 +28,18 @@ class RunRecorder(Observer):
         self._num_cycles = 0
 
     def on_start(self, request: Request, prefill: Prefill) -> None:
-        """Open a prompt."""
+        """Open a prompt.
+
+        Raises
+        ------
+        InvalidInputError
+            A part of it was not run, so that a replay could not fill its cache.
+        """
+        if prefill.num_kept:
+            raise InvalidInputError(
+                f"a recorded prompt must be run whole; {prefill.num_kept} of its "
+                f"{len(request.prompt)} tokens were kept. Record requests without keeps_prefix."
+            )
         self._writer.abandon_prompt()
         self._request, self._prefill = request, prefill
         self._num_tokens = len(request.prompt) + 1

@@ -24,6 +24,8 @@ def test_turns_follow_one_another_whatever_drafts() -> None:
     assert [row["user"] for row in rows] == [LINES.splitlines()[0], LINES.splitlines()[2]]
     assert run("--drafter", "ngram", "--policy", "eagle3:depth=3,top_k=2,max_nodes=6") == rows
     first = rows[0]
+    assert first["kept_tokens"] == 0
+    assert rows[1]["kept_tokens"] > int(first["prompt_tokens"]), "the first turn was not run again"
     ran = CliRunner().invoke(
         app,
         ["decode", *COMMON, "--json", "--drafter", "none", "--prompt", first["user"]],

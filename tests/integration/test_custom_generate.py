@@ -51,6 +51,27 @@ def test_the_text_is_that_of_generate(loop, model):
     assert hollow.tolist() == ours.tolist()
 
 
+RULES = [
+    {"repetition_penalty": 0.8},
+    {"no_repeat_ngram_size": 2, "suppress_tokens": [293, 401]},
+    {
+        "min_new_tokens": 8,
+        "eos_token_id": [0, 13],
+        "bad_words_ids": [[260], [200, 31], [13]],
+        "begin_suppress_tokens": [267],
+        "repetition_penalty": 0.9,
+    },
+]
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_rules_that_read_the_text_are_those_of_generate(loop, model, rules):
+    ours = generate(model, {"custom_generate": SpecfitGenerate(loop)}, **rules)
+    expected = generate(model, {}, **rules)
+    assert ours.tolist() == expected.tolist()
+    assert expected.tolist() != generate(model, {}).tolist()
+
+
 def test_one_key_samples_one_text(loop, model):
     settings = {"do_sample": True, "temperature": 1.0, "top_k": 20}
     texts = [
@@ -63,7 +84,7 @@ def test_one_key_samples_one_text(loop, model):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"repetition_penalty": 1.2}, "no logits processor RepetitionPenalty"),
+        ({"exponential_decay_length_penalty": (2, 1.1)}, "no logits processor Exponential"),
         ({"num_beams": 2}, "no beams"),
         ({"max_time": 1.0}, "no stopping criterion MaxTimeCriteria"),
         ({"return_dict_in_generate": True}, "returns tokens only"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,6 +93,40 @@ def test_sampled_text_is_the_same_with_and_without_drafts(sampling: Sampling) ->
                 result = decode(backend, RandomPolicy(), request, key)
                 assert result.tokens == text
             assert mean_accepted(result) > 0.3
+
+
+RULES: list[dict[str, Any]] = [
+    {"repetition_penalty": 1.3},
+    {"no_repeat_ngram_size": 2, "min_new_tokens": 30},
+    {"repetition_penalty": 1.1, "bad_words": ((7,), (3, 4), (2, 61)), "suppress_tokens": (9, 80)},
+    {"no_repeat_ngram_size": 3, "begin_suppress_tokens": tuple(range(0, V, 2))},
+]
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_greedy_text_under_rules_is_that_of_generate(rules: dict[str, Any]) -> None:
+    """Rules read each node's own text; the drafts are wrong siblings of the true tokens."""
+    stops = frozenset({11, 40})
+    request = Request(PROMPT, 40, stops, Sampling(**rules))
+    expected = stock_text(request)
+    assert expected != stock_text(Request(PROMPT, 40, stops))
+    with oracle_backend("lru:25%", PROMPT + expected) as backend:
+        for key, policy in enumerate((RandomPolicy(), POLICIES["eagle3"], Autoregressive())):
+            result = decode(backend, policy, request, key)
+            assert result.tokens == expected
+            assert policy == Autoregressive() or mean_accepted(result) > 0.1
+
+
+@pytest.mark.parametrize("rules", RULES[:3])
+def test_sampled_text_under_rules_is_that_of_plain_decoding(rules: dict[str, Any]) -> None:
+    sampling = Sampling(1.2, 30, 0.95, 5, min_p=0.02, typical_p=0.9, **rules)
+    request = Request(PROMPT, 30, frozenset({11}), sampling)
+    with random_backend("lru:100%") as plain:
+        text = decode(plain, Autoregressive(), request).tokens
+    with oracle_backend("lru:25%", PROMPT + text) as backend:
+        result = decode(backend, RandomPolicy(), request, 1)
+        assert result.tokens == text
+        assert mean_accepted(result) > 0.3
 
 
 @pytest.mark.parametrize("max_new_tokens", range(1, 9))

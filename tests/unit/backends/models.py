@@ -19,6 +19,7 @@ from specfit.backends import load
 from specfit.backends.checkpoint import Checkpoint
 from specfit.backends.cpu import CpuDevice
 from specfit.backends.eagle3_checkpoint import HeadCheckpoint
+from specfit.backends.reference import greedy_settings
 from specfit.backends.torch_backend import TorchBackend
 from specfit.core.backend import Request
 from specfit.core.cost import ProfileCost
@@ -64,7 +65,11 @@ def make_target(folder: Path, **changes: Any) -> Qwen3MoeForCausalLM:
     """Write a random target to a folder and return it."""
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        model = Qwen3MoeForCausalLM(target_config(**changes)).eval()
+        model = (
+            Qwen3MoeForCausalLM(target_config(**changes))
+            .to(changes.get("dtype", torch.float32))
+            .eval()
+        )
     model.save_pretrained(folder)
     return model
 
@@ -154,6 +159,7 @@ def stock_text(request: Request) -> tuple[int, ...]:
             do_sample=False,
             eos_token_id=sorted(request.stop_ids) or None,
             pad_token_id=0,
+            **greedy_settings(request.sampling),
         )
     return tuple(output[0, len(request.prompt) :].tolist())
 

@@ -181,6 +181,25 @@ def test_offloading_is_invisible_bit_by_bit() -> None:
     assert torch.equal(*hidden)
 
 
+@pytest.mark.slow
+def test_experts_of_qwen3s_shape_write_the_text_of_plain_decoding(tmp_path: Path) -> None:
+    """Two layers of 16 experts as large as those of Qwen3-30B-A3B, in bfloat16, groups of 128."""
+    make_target(
+        tmp_path,
+        dtype=torch.bfloat16,
+        hidden_size=2048,
+        moe_intermediate_size=768,
+        num_hidden_layers=2,
+        initializer_range=0.02,
+    )
+    options = {"experts": "int4", "dtype": "bfloat16", "packed": tmp_path / "packed"}
+    with load(tmp_path, cache="lru:100%", drafter="none", **options) as plain:
+        expected = decode(plain, Autoregressive(), REQUEST).tokens
+        assert plain.geometry.expert_bytes == QWEN3_30B_A3B.expert_bytes("bfloat16", "int4")
+    with load(tmp_path, cache="none", drafter="ngram", **options) as backend:
+        assert decode(backend, Eagle3(3, 2, 8), REQUEST).tokens == expected
+
+
 # Packed files and disks.
 
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
-from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers import (
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    TypicalLogitsWarper,
+)
 
 from specfit.backends.sampling import TargetSampler, process
 from specfit.core.errors import BackendError
@@ -34,6 +42,9 @@ def test_processing_is_that_of_transformers(sampling: Sampling) -> None:
     if sampling.top_p < 1:
         expected = TopPLogitsWarper(sampling.top_p)(None, expected)
     assert torch.equal(process(scores, sampling), expected)
+    more = replace(sampling, min_p=0.05, typical_p=0.7)
+    expected = TypicalLogitsWarper(0.7)(None, MinPLogitsWarper(0.05)(None, expected))
+    assert torch.equal(process(scores, more), expected)
 
 
 @pytest.mark.parametrize("sampling", SETTINGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from specfit.core.backend import Request, Verification
 from specfit.core.decode import DecodeLoop
-from specfit.core.errors import InvalidTreeError, TraceFormatError
+from specfit.core.errors import InvalidInputError, InvalidTreeError, TraceFormatError
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftLevel, DraftPlan, DraftTree
 from specfit.policies import Eagle3
@@ -137,3 +138,11 @@ def test_equal_traces_have_equal_fingerprints(tmp_path: Path) -> None:
     write_run(tmp_path / "c", policy=Eagle3(3, 3, 8))
     prints = [TraceReader(tmp_path / name).fingerprint for name in "abc"]
     assert prints[0] == prints[1] != prints[2]
+
+
+def test_a_prompt_that_was_not_run_whole_is_not_recorded(tmp_path: Path) -> None:
+    backend = toy_backend(CACHE)
+    with TraceWriter.create(tmp_path / "run", metadata_of(backend, "run")) as writer:
+        prefill = replace(backend.start(REQUESTS[0]), num_kept=3)
+        with pytest.raises(InvalidInputError, match="must be run whole; 3 of its"):
+            RunRecorder(writer).on_start(REQUESTS[0], prefill)

@@ -6,8 +6,9 @@ drafts and acceptance are the trace's, every expert is really read with direct I
 computed on the CPU. The slots of a layer are what a cache of 8 or 16 GiB over 48 layers gives it.
 
 Every policy has one setting for all texts: `specfit` its own, EAGLE-3 the tree that is fastest on
-other texts of both tasks. The policies decode a text one after the other, before the next text
-begins. The counts of every cycle are held against the simulator's. Status 1 if a count differs.
+other texts of both tasks. The policies decode a text at the same time, cycle by cycle by turns,
+each with slots of its own. The counts of every cycle are held against the simulator's. Status 1 if
+a count differs.
 
 The weights are random and no text is produced; prompts are not run, but slots hold what they would
 leave; attention and drafting are not computed and take no time. So tokens a second are
@@ -89,28 +90,37 @@ class Bench:
 
     def rows(self, cache: str, num_cycles: int) -> list[dict[str, Any]]:
         """Calibrate, tune and decode with one cache; return a row a task and policy."""
-        device = SsdDevice(num_threads=self.num_threads)
         shape = self.part.geometry
-        passes = ForcedExperts(
-            self.bank, device, make_cache(cache, shape, live=True), self.part.hidden_size
-        )
+        machines = [self.machine(cache) for _ in PROBES]  # as many as policies
         try:
             blocks = RandomBlocks(self.part.shape, self.part.dtype)
             blank = unmeasured(shape.expert_bytes)
-            probes = [record for trace in self.train.values() for record in probed(
-                (PromptedBackend(trace, passes, blank, blocks) for _ in PROBES),
-                num_cycles,
-            )]  # fmt: skip
+            probes = [
+                record
+                for trace in self.train.values()
+                for record in probed(
+                    (PromptedBackend(trace, machine, blank, blocks) for machine in machines),
+                    num_cycles,
+                )
+            ]
             profile = fitted(probes, shape.expert_bytes)
             trees = tuned(self.train, cache, profile)
             policies = (PLAIN, trees.for_all, "specfit")
-            inputs = {policy: self.inputs() for policy in policies}
             decoded = []
-            for text in decode(self.texts(), passes, cache, profile, inputs, probes, blocks):
+            for text in decode(
+                self.texts(),
+                dict(zip(policies, machines, strict=True)),
+                cache,
+                profile,
+                {policy: self.inputs() for policy in policies},
+                probes,
+                blocks,
+            ):
                 print(said_of(text), flush=True)
                 decoded.append(text)
         finally:
-            device.close()
+            for machine in machines:
+                machine.device.close()
         apart = {
             task: self.simulated(task, trees.apart[task], cache, profile) for task in self.test
         }
@@ -127,6 +137,12 @@ class Bench:
             for task in (*self.test, ALL)
             for policy in policies
         ]
+
+    def machine(self, cache: str) -> ForcedExperts:
+        """Return slots of their own over the weights."""
+        slots = make_cache(cache, self.part.geometry, live=True)
+        device = SsdDevice(num_threads=self.num_threads)
+        return ForcedExperts(self.bank, device, slots, self.part.hidden_size)
 
     def texts(self) -> list[tuple[str, TraceReader, Request]]:
         """Return the texts to measure on, the tasks by turns."""
@@ -261,6 +277,7 @@ def line_of(row: dict[str, Any]) -> str:
     return (
         f"{row['task']}, {row['cache_gib_of_48_layers']:g} GiB of 48 layers ({row['cache']}), "
         f"{row['policy']}: {row['tokens_per_s']:.2f} tokens/s, "
+        f"{row['tokens_per_s_without_hiccups']:.2f} without {row['hiccups']} hiccups, "
         f"{row['committed_per_cycle']:.2f} tokens a cycle, "
         f"{row['read_bytes_per_token'] / 1e6:.0f} MB read a token at "
         f"{row['read_bytes_per_s'] / 1e9:.2f} GB/s = "

@@ -301,13 +301,17 @@ class DecodeLoop:
         return cycle, draft_s
 
 
+_FIRST_ROOM = 64
+"""Nodes that a prediction has room for at first: memory that is not written costs nothing."""
+
+
 class _GrowingPrediction:
     """Predicts a tree's experts level by level; no node is predicted twice."""
 
     def __init__(self, predictor: CoveragePredictor, history: RoutingHistory) -> None:
         self._predictor = predictor
         self._history = history
-        self._rows: NDArray[np.float32] | None = None  # [room, L, E], grows by doubling
+        self._rows: NDArray[np.float32] | None = None  # [room, L, E]
         self._known = 0
 
     def __call__(self, tree: DraftTree) -> ExpertProbs:
@@ -323,7 +327,8 @@ class _GrowingPrediction:
         num_rows = self._known + len(new)
         if self._rows is None or num_rows > len(self._rows):
             old = new[:0] if self._rows is None else self._rows[: self._known]
-            self._rows = np.empty((max(2 * len(old), num_rows), *new.shape[1:]), np.float32)
+            room = max(_FIRST_ROOM, 2 * len(old), num_rows)
+            self._rows = np.empty((room, *new.shape[1:]), np.float32)
             self._rows[: self._known] = old
         self._rows[self._known : num_rows] = new
         self._known = num_rows

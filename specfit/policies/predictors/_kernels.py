@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from specfit.core._jit import kernel
 from specfit.core.history import NEVER
 
+_NEAR = 256
 _MAX_STEPS = 40
 _MAX_LOG_STEP = 3.0
 _LAST_LOG_STEP = 0.15
@@ -40,13 +41,14 @@ def table_probs(
     A negative parent token stands for row 0.
     """
     num_slots, num_experts = len(age_odds), out.shape[2]
+    buckets = _buckets(ages, num_history, age_edges)
     by_age = np.empty((num_slots, out.shape[1], num_experts), np.float32)
     is_known = np.zeros(num_slots, np.bool_)
     odds = np.empty(num_experts, np.float32)
     for i in range(len(tokens)):
         slot = min(depths[i], num_slots - 1)
         if not is_known[slot]:
-            _odds_by_age(ages, num_history, age_edges, age_odds[slot], by_age[slot])
+            _odds_by_bucket(buckets, age_odds[slot], by_age[slot])
             is_known[slot] = True
         row = row_of_token[tokens[i]]
         parent_row = parent_row_of_token[parent_tokens[i]] if parent_tokens[i] >= 0 else 0
@@ -59,18 +61,33 @@ def table_probs(
 
 
 @kernel
-def _odds_by_age(
-    ages: NDArray[np.int64],
-    num_history: int,
-    edges: NDArray[np.int64],
-    odds: NDArray[np.float32],
-    out: NDArray[np.float32],
-) -> None:
-    """Write into out [L, E] each expert's odds multiplier from odds [L, B], by its age."""
+def _buckets(
+    ages: NDArray[np.int64], num_history: int, edges: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """Return the bucket of each age [L, E]; those of the ages met most are looked up."""
+    near = np.empty(_NEAR, np.uint8)
+    for age in range(_NEAR):
+        near[age] = bucket_of(age, num_history, edges)
+    never = bucket_of(NEVER, num_history, edges)
+    found = np.empty(ages.shape, np.uint8)
     for layer in range(ages.shape[0]):
         for expert in range(ages.shape[1]):
-            bucket = bucket_of(ages[layer, expert], num_history, edges)
-            out[layer, expert] = odds[layer, bucket]
+            age = ages[layer, expert]
+            if age < _NEAR:
+                found[layer, expert] = near[age]
+            else:
+                found[layer, expert] = never if age == NEVER else bucket_of(age, num_history, edges)
+    return found
+
+
+@kernel
+def _odds_by_bucket(
+    buckets: NDArray[np.uint8], odds: NDArray[np.float32], out: NDArray[np.float32]
+) -> None:
+    """Write into out [L, E] each expert's odds multiplier from odds [L, B], by its bucket."""
+    for layer in range(buckets.shape[0]):
+        for expert in range(buckets.shape[1]):
+            out[layer, expert] = odds[layer, buckets[layer, expert]]
 
 
 @kernel

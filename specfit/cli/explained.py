@@ -1,0 +1,203 @@
+"""The cycle that is to be explained: its text replayed up to it, with all that decides it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specfit.cli.console import print_note
+from specfit.core.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from specfit.core.backend import Request
+    from specfit.core.decode import CycleRecord, DecodeResult
+    from specfit.core.policy import Policy
+    from specfit.core.profile import HardwareProfile
+    from specfit.report.reenact import Scene
+    from specfit.report.what_if import Answer, WhatIf
+    from specfit.sim.replay import ReplayBackend
+    from specfit.sim.trace import TraceMetadata
+
+RIVALS = ("eagle3", "evict")
+"""Policies whose choice is held against the one explained, where they are registered."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks to explain; None where the trace says it.
+
+    Parameters
+    ----------
+    trace : Path
+        The trace.
+    prompt, cycle : int
+        Their indices; without a cycle one that shows much.
+    policy, cache, cost, profile, model : str
+        Specs and names, as `specfit replay` takes them.
+    settings : sequence of str
+        Parameters of the policy.
+    """
+
+    trace: Path
+    prompt: int
+    cycle: int | None
+    policy: str | None
+    settings: Sequence[str]
+    cache: str | None
+    cost: str
+    profile: str | None
+    model: str | None
+
+    def specs(self, metadata: TraceMetadata) -> tuple[str, str]:
+        """Return the specs of policy and cache: those given, or else the recorded ones."""
+        from specfit.cli.replay import recorded_policy
+
+        policy = self.policy or recorded_policy(metadata) or "specfit"
+        return policy, self.cache or metadata.specs.get("cache") or "lru:25%"
+
+
+@dataclass(frozen=True, eq=False)
+class Explained:
+    """A cycle that is explained, and how to decide it anew.
+
+    Parameters
+    ----------
+    what_if : WhatIf
+        The cycle's scene.
+    answer : Answer
+        What was decided, as recorded.
+    cache : str
+        Spec of the cache with its capacity in experts a layer.
+    policy : str
+        Name of the policy, without its parameters.
+    title : str
+        Prompt, cycle, policy and cache.
+    """
+
+    what_if: WhatIf
+    answer: Answer
+    cache: str
+    policy: str
+    title: str
+
+    @property
+    def record(self) -> CycleRecord:
+        """The cycle and what came of it."""
+        return self.what_if.scene.record
+
+
+def explain_cycle(asked: Asked) -> Explained:
+    """Replay a prompt up to a cycle and ask what decided it."""
+    from specfit.cli.inputs import inputs_of_trace
+    from specfit.cli.replay import hardware_of
+    from specfit.cli.specs import cost_from
+    from specfit.core.cache import make_cache
+    from specfit.core.decode import DecodeLoop
+    from specfit.core.policy import policies
+    from specfit.report.reenact import watch_scene
+    from specfit.sim.replay import ReplayBackend
+    from specfit.sim.trace import TraceReader
+
+    reader = TraceReader(asked.trace)
+    policy, cache = asked.specs(reader.metadata)
+    experts = make_cache(cache, reader.metadata.geometry)
+    hardware = hardware_of(reader, asked.profile)
+    inputs = inputs_of_trace(reader.metadata, asked.model)
+    backend = ReplayBackend(reader, experts, hardware)
+    request = request_of(backend, asked.prompt)
+    loop = DecodeLoop(
+        backend,
+        policy_to_explain(policy, asked.settings),
+        cost_from(asked.cost, hardware),
+        inputs.predictor,
+        inputs.acceptance,
+    )
+    index = cycle_index(loop.run(request), asked.cycle)
+    what_if = what_if_of(watch_scene(loop, request, index), hardware, asked.cost)
+    named = ",".join([policy, *asked.settings])
+    return Explained(
+        what_if,
+        what_if.answer(what_if.scene.cycle),
+        sized(cache, experts.capacity),
+        policies.parse(policy)[0],
+        f"prompt {asked.prompt}, cycle {index}, {named}, cache {cache}",
+    )
+
+
+def request_of(backend: ReplayBackend, prompt: int) -> Request:
+    """Return the request of a prompt of the trace that the backend replays.
+
+    Raises
+    ------
+    InvalidInputError
+        The trace has no such prompt.
+    """
+    last = backend.trace.num_prompts - 1
+    if prompt > last:
+        raise InvalidInputError(f"--prompt must be 0 to {last}; got {prompt}.")
+    return next(islice(backend.requests(), prompt, None))
+
+
+def policy_to_explain(spec: str, settings: Sequence[str]) -> Policy:
+    """Return the policy.
+
+    Raises
+    ------
+    InvalidInputError
+        It knows the target's answers, so it decides nothing.
+    """
+    from specfit.cli.specs import policy_from
+
+    policy = policy_from(spec, settings)
+    if getattr(policy, "is_reference", False):
+        raise InvalidInputError(
+            f"{spec} knows the target's answers beforehand, so there is no decision to explain. "
+            f"Give another --policy."
+        )
+    return policy
+
+
+def what_if_of(scene: Scene, hardware: HardwareProfile, cost: str) -> WhatIf:
+    """Return a scene with all that it takes to decide it anew."""
+    from specfit.cli.specs import cost_from
+    from specfit.core.cache import make_cache
+    from specfit.core.policy import policies
+    from specfit.report.what_if import WhatIf
+
+    return WhatIf(
+        scene,
+        hardware,
+        lambda other: cost_from(cost, other),
+        lambda spec: make_cache(spec, scene.cycle.geometry),
+        {name: policies.make(name) for name in RIVALS if name in policies.names()},
+    )
+
+
+def cycle_index(result: DecodeResult, cycle: int | None) -> int:
+    """Return the index of the cycle that is asked for, or of one that shows much."""
+    from specfit.report.example_cycle import cycle_to_show
+
+    if not result.cycles:
+        raise InvalidInputError(
+            "the text has one token, which the prompt gave: there is no cycle to explain. "
+            "Give another --prompt."
+        )
+    if cycle is None:
+        shown = cycle_to_show([result])
+        if shown is None:
+            print_note("note: no cycle of this prompt drafted anything; the first one is shown.")
+            return 0
+        return result.cycles.index(shown)
+    if cycle >= len(result.cycles):
+        raise InvalidInputError(f"--cycle must be 0 to {len(result.cycles) - 1}; got {cycle}.")
+    return cycle
+
+
+def sized(spec: str, capacity: int) -> str:
+    """Return a cache spec with its size in experts a layer; ``none`` stays."""
+    name, colon, rest = spec.partition(":")
+    _, comma, params = rest.partition(",")
+    return f"{name}:{capacity}{comma}{params}" if colon else spec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, print_table, print_text, progress
+from specfit.cli.live_options import ModelOptions, TargetOptions, with_options
 
 if TYPE_CHECKING:
     from specfit.backends.head_check import Fit, HeadReport
@@ -24,15 +26,14 @@ Write = Annotated[
 ]
 
 
+@with_options
 def check_head(
+    *,
     head: HeadFolder,
-    model: options.Model = "tiny",
     tokens: NumTokens = 64,
     prompts: options.PromptFile = None,
     cache: options.OneCache = "lru:100%",
-    device: options.Device = "cpu",
-    dtype: options.Dtype = "float32",
-    packed: options.Packed = None,
+    target_options: TargetOptions,
     write: Write = False,
     as_json: options.Json = False,
 ) -> None:
@@ -40,15 +41,14 @@ def check_head(
 
     Example: specfit check head eagle3/ --model tiny
     """
-    from specfit.backends import load
     from specfit.backends.eagle3_checkpoint import OVERRIDES
     from specfit.backends.head_check import SUSPICIOUS
+    from specfit.cli.live import load_backend
     from specfit.data import PROMPTS
 
     texts = prompts or PROMPTS / "tune.jsonl"
-    with load(
-        model, drafter="none", cache=cache, device=device, dtype=dtype, packed=packed
-    ) as backend:
+    target = ModelOptions(**asdict(target_options), drafter="none")
+    with load_backend(target, cache=cache) as backend:
         report = _report(head, backend, texts, tokens)
     if as_json:
         print_json([{"head": str(head), **_row(s, fit)} for s, fit in report.rows])

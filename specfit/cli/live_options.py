@@ -16,19 +16,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """What is loaded, and where it runs; each field is an option of the command line.
+class TargetOptions:
+    """Which target is loaded, and where it runs; each field is an option of the command line.
 
     Parameters
     ----------
     model : str
         Bundled model or checkpoint folder.
-    head : Path, optional
-        Folder of the draft head; by default that of the model.
-    drafter : str, optional
-        What drafts instead of a head.
-    link : str, optional
-        Spec; by default the profile's emulated link, and none without a profile.
     threads : int, optional
         Threads of torch; by default its own choice.
     device, dtype : str
@@ -40,14 +34,30 @@ class ModelOptions:
     """
 
     model: options.Model = "tiny"
-    head: options.Head = None
-    drafter: options.DrafterSpec = None
-    link: options.Link = None
     threads: options.Threads = None
     device: options.Device = "cpu"
     dtype: options.Dtype = "float32"
     packed: options.Packed = None
     experts: options.Experts = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(TargetOptions):
+    """The target, what drafts for it, and the link of its experts.
+
+    Parameters
+    ----------
+    head : Path, optional
+        Folder of the draft head; by default that of the model.
+    drafter : str, optional
+        What drafts instead of a head.
+    link : str, optional
+        Spec; by default the profile's emulated link, and none without a profile.
+    """
+
+    head: options.Head = None
+    drafter: options.DrafterSpec = None
+    link: options.Link = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +117,7 @@ class LiveOptions(ModelOptions):
 
 
 def with_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Return the verb with its parameter of `ModelOptions` or `LiveOptions` spread into options.
+    """Return the verb with its parameter of `TargetOptions`, or a kind of it, spread into options.
 
     In the verb's signature an option for each field stands where that parameter stood; the verb
     gets the object that holds what was given.
@@ -134,10 +144,10 @@ def with_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def _is_group(annotation: object) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, ModelOptions)
+    return isinstance(annotation, type) and issubclass(annotation, TargetOptions)
 
 
-def _parameters(kind: type[ModelOptions]) -> list[inspect.Parameter]:
+def _parameters(kind: type[TargetOptions]) -> list[inspect.Parameter]:
     """Return a keyword-only parameter for each field of a group of options."""
     types = get_type_hints(kind, include_extras=True)
     return [

@@ -12,7 +12,7 @@ import typer
 import typer.main
 from typer.testing import CliRunner
 
-from specfit.cli.live_options import LiveOptions, ModelOptions, with_options
+from specfit.cli.live_options import LiveOptions, ModelOptions, TargetOptions, with_options
 from specfit.cli.main import app
 from specfit.core.errors import InvalidInputError
 from specfit.core.noise import Sampling
@@ -20,9 +20,11 @@ from specfit.core.noise import Sampling
 Word = Annotated[str, typer.Option("--word")]
 
 
-def parameters(verb: str) -> dict[str, Any]:
+def parameters(*verb: str) -> dict[str, Any]:
     command: Any = typer.main.get_command(app)
-    return {p.name: p for p in command.commands[verb].params}
+    for word in verb:
+        command = command.commands[word]
+    return {p.name: p for p in command.params}
 
 
 @pytest.mark.parametrize("verb", ["decode", "chat", "watch", "record"])
@@ -36,6 +38,13 @@ def test_every_verb_that_decodes_takes_every_live_option(verb: str) -> None:
 def test_calibrate_takes_the_options_of_a_model_alone() -> None:
     taken = {f.name for f in fields(LiveOptions)} & set(parameters("calibrate"))
     assert taken == {f.name for f in fields(ModelOptions)}
+
+
+def test_check_head_takes_the_options_of_a_target_and_a_head_of_its_own() -> None:
+    taken = parameters("check", "head")
+    shared = {f.name: f.default for f in fields(TargetOptions)}
+    assert {name: taken[name].default for name in shared} == shared
+    assert taken["head"].param_type_name == "argument"
 
 
 @pytest.mark.parametrize("verb", ["record", "watch"])

@@ -1,8 +1,8 @@
 """Take the pictures of the documentation: the page of a cycle in a headless Chromium, the panel.
 
-    python tools/screenshots.py TRACE --prompt 0 --cycle 6 --cache lru:50%
+    python tools/screenshots.py demo-results/trace --prompt 8 --cycle 4 --node 7
 
-TRACE is one of the tutorial's kind. What the pictures show is whatever the program shows then.
+The trace is that of `specfit demo`. What the pictures show is whatever the program shows then.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "how-to"
-SIZE = "1720,800"
+SIZE = "1760,800"
 
 
 def main() -> None:

@@ -55,6 +55,13 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-") for h in headings}
 
 
+def test_every_page_is_once_in_the_menu_of_the_site() -> None:
+    menu = re.findall(r"- (?:Home: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    written = [page for page in menu if not page.startswith(SITE_ONLY)]
+    docs = ROOT / "docs"
+    assert sorted(written) == sorted(str(p.relative_to(docs)) for p in docs.rglob("*.md"))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in links(page):

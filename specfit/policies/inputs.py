@@ -21,6 +21,10 @@ from specfit.policies.predictors.expert_table import TABLE_FILE
 from specfit.policies.predictors.token_table import TokenTable
 from specfit.policies.predictors.uniform import Uniform
 
+_FIT = "specfit fit {what} TRACE --out FOLDER, then --{what} {kind}:folder=FOLDER"
+_FIT_PREDICTOR = _FIT.format(what="predictor", kind="token-table")
+_FIT_ACCEPTANCE = _FIT.format(what="acceptance", kind="isotonic")
+
 
 class UnfittedInputsWarning(UserWarning):
     """A model ships no fitted predictor or acceptance curves, so selection has to guess."""
@@ -64,36 +68,37 @@ def warm_up(
 def _load_predictor(model_dir: Path, geometry: ModelGeometry) -> CoveragePredictor:
     folder = model_dir / "predictor"
     if not TABLE_FILE.exists_in(folder):
-        _warn(folder, "expert table", "every expert counts as equally likely")
+        _warn(folder, "expert table", "every expert counts as equally likely", _FIT_PREDICTOR)
         return Uniform(geometry)
     predictor = TokenTable(str(folder))
     predictor.check_geometry(geometry)
-    _check_weights(folder, predictor.fitted_on, fingerprint(model_dir))
+    _check_weights(folder, predictor.fitted_on, fingerprint(model_dir), _FIT_PREDICTOR)
     return predictor
 
 
 def _load_acceptance(model_dir: Path, temperature: float) -> AcceptanceModel:
     folder = model_dir / "acceptance"
     if not CURVES_FILE.exists_in(folder):
-        _warn(folder, "acceptance curves", "the drafter's own probabilities are used")
+        consequence = "the drafter's own probabilities are used"
+        _warn(folder, "acceptance curves", consequence, _FIT_ACCEPTANCE)
         return Identity()
     acceptance = Adaptive(str(folder), temperature)
     expected = fingerprint(model_dir, model_dir / "eagle3")
-    _check_weights(folder, acceptance.curves.fitted_on, expected)
+    _check_weights(folder, acceptance.curves.fitted_on, expected, _FIT_ACCEPTANCE)
     return acceptance
 
 
-def _check_weights(folder: Path, fitted_on: str, expected: str) -> None:
+def _check_weights(folder: Path, fitted_on: str, expected: str, fit: str) -> None:
     if fitted_on != expected:
         raise CheckpointError(
             f"{folder} was fitted on other weights (fingerprint {fitted_on[:12]}) than the model "
-            f"beside it ({expected[:12]}). Fit it again with training/fit_inputs.py."
+            f"beside it ({expected[:12]}). Move it away; to fit on a trace of this model: {fit}."
         )
 
 
-def _warn(folder: Path, what: str, consequence: str) -> None:
+def _warn(folder: Path, what: str, consequence: str, fit: str) -> None:
     warnings.warn(
-        f"{folder} holds no {what}: {consequence}. Fit them with training/fit_inputs.py.",
+        f"{folder} holds no {what}: {consequence}. To fit on a trace of this model: {fit}.",
         UnfittedInputsWarning,
         stacklevel=4,
     )

@@ -56,6 +56,8 @@ def test_a_model_without_inputs_gets_the_fallbacks_and_warnings(model_dir: Path)
     assert isinstance(predictor, Uniform)
     assert isinstance(acceptance, Identity)
     assert [w.category for w in caught] == [UnfittedInputsWarning] * 2
+    for warning, what in zip(caught, ("predictor", "acceptance"), strict=True):
+        assert f"specfit fit {what} TRACE --out FOLDER" in str(warning.message)
 
 
 def test_shipped_inputs_are_loaded(model_dir: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specfit.core.errors import ContractError
+from specfit.core.errors import ContractError, UnsupportedCostError
 from specfit.core.search import ProbPricer, SearchProblem, certify, evaluate, exact, greedy
 from specfit.testing.certificate import check_certificate
 from tests.reference import brute
@@ -152,6 +152,18 @@ def test_what_a_selection_costs_is_monotone_and_submodular(case: Case) -> None:
 def test_the_certificate_holds(case: Case) -> None:
     result = exact(case.problem, price=case.asked)
     check_certificate(case.problem, result, certify(case.problem, result))
+
+
+@settings(max_examples=200)
+@given(cases(12), st.integers(1, 12))
+def test_a_node_limit_is_certified_where_it_does_not_bind(case: Case, limit: int) -> None:
+    limited = replace(case.problem, max_nodes=limit)
+    result = exact(limited, price=case.asked)
+    if exact(case.problem, price=case.asked).num_nodes <= limit:
+        check_certificate(limited, result, certify(limited, result))
+    else:
+        with pytest.raises(UnsupportedCostError, match=r"binds: the best selection without it"):
+            certify(limited, result)
 
 
 @settings(max_examples=300)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from specfit.core._line import line
 from specfit.core.errors import UnsupportedCostError
 from specfit.core.search import _cut
-from specfit.core.search.problem import SearchProblem, SearchResult
+from specfit.core.search.exact import search_line
+from specfit.core.search.problem import Price, SearchProblem, SearchResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,16 +48,14 @@ def certify(problem: SearchProblem, result: SearchResult) -> Certificate:
     Raises
     ------
     UnsupportedCostError
-        The costs are not affine, or a node limit binds; there is no such proof then.
+        The costs are not affine, or a node limit binds, so that every best selection without it
+        is larger; there is no such proof then.
     """
-    is_line, _, node_s = line(problem.tau_s)
+    is_line, fixed_s, node_s = line(problem.tau_s)
     if not is_line or problem.terms.copies is not None:
         raise UnsupportedCostError("a certificate needs affine costs: a straight tau_s, no copies.")
     if problem.node_limit < len(problem):
-        raise UnsupportedCostError(
-            f"a certificate covers selections of any size; got a limit of {problem.node_limit} of "
-            f"{len(problem)} nodes."
-        )
+        _check_limit(problem, result, fixed_s, node_s)
     demand = problem.demand
     shares = np.empty((len(problem), len(demand.weight_s)))
     _cut.fair_shares(
@@ -64,3 +63,17 @@ def certify(problem: SearchProblem, result: SearchResult) -> Certificate:
         demand.vals, demand.weight_s, demand.totals, shares,
     )  # fmt: skip
     return Certificate(result.price, result.gain, shares)
+
+
+def _check_limit(
+    problem: SearchProblem, result: SearchResult, fixed_s: float, node_s: float
+) -> None:
+    """Raise if the best selection of any size, the smallest of equals, is above the node limit."""
+    price: Price = "cycle" if result.is_ratio else result.price
+    start = np.zeros(len(problem), bool)
+    free = search_line(problem, price, fixed_s + problem.draft_s, node_s, start)
+    if free.num_nodes > problem.node_limit:
+        raise UnsupportedCostError(
+            f"a certificate covers selections of any size; the limit of {problem.node_limit} of "
+            f"{len(problem)} nodes binds: the best selection without it has {free.num_nodes}."
+        )

@@ -90,7 +90,7 @@ def search_affine(
     """See `search_rows`; takes the demand matrix as separate arrays."""
     search_rows(
         parents, profits, fixed_s, node_s, mode, price, rows_of(indptr, cols, vals, weight_s),
-        full_s, totals, hint, np.zeros(0, np.bool_), mask, values, counts,
+        full_s, totals, hint, np.zeros(0, np.bool_), np.zeros(0), mask, values, counts,
     )  # fmt: skip
 
 
@@ -107,6 +107,7 @@ def search_rows(
     totals: Any,
     hint: Any,
     is_read: Any,  # bool[N], or bool[0]: all are
+    charged_s: Any,  # float64[N], out, or float64[0]: see `_keep_charges`
     mask: Any,
     values: Any,
     counts: Any,
@@ -138,6 +139,8 @@ def search_rows(
                 task, best, full_s, live, summed, load, scratch, first, seconds, gains, through,
                 taken, counts,
             )  # fmt: skip
+            if shrinking and charged_s.size:
+                _keep_charges(live, seconds, node_s, charged_s)
         if shrinking:
             if mode == SIGN or _is_smallest(
                 task, best, full_s, live, load, scratch, seconds, gains, taken
@@ -161,6 +164,60 @@ def search_rows(
             live[:] = taken
             summed[:] = taken
             load_of(rows, live, load)
+
+
+@kernel
+def is_still_best(
+    parents: Any,  # this and the next five: see `search_affine`
+    profits: Any,
+    fixed_s: float,
+    node_s: float,
+    mode: int,
+    price: float,
+    rows: Rows,
+    full_s: Any,
+    charged_s: Any,  # float64[N], of any selection together at most what its experts cost
+    chosen: Any,  # bool[<= N], an earlier selection, or nothing for the root alone
+    mask: Any,  # bool[N], out, as is the next
+    values: Any,
+) -> bool:
+    """Return whether a selection, re-priced, is the smallest best one, as known charges prove.
+
+    One pass over the tree; it stands for the whole search if so, and says nothing if not.
+    """
+    num_nodes, num_columns = parents.size, rows.weight_s.size
+    mask[:] = False
+    mask[: chosen.size] = chosen
+    mask[0] = True
+    is_root_alone = not mask[1:].any()
+    columns = np.zeros((3, 0 if is_root_alone else num_columns))
+    base, load, scratch = columns[0], columns[1], columns[2]
+    task, best = Task(parents, profits, fixed_s, node_s, rows, base, mode), Best(mask, values)
+    values[LAMBDA], values[BAR] = price, 0.0
+    if is_root_alone:
+        _adopt(task, best, mask, profits[0], full_s[0] + node_s + fixed_s)
+    else:
+        add_row(rows, 0, base, 1.0)
+        tokens, total_s = _measure(task, mask, scratch)
+        _adopt(task, best, mask, tokens, total_s)
+    sums, flags = np.empty((2, num_nodes)), np.ones((2, num_nodes), np.bool_)
+    seconds, gains, live, taken = sums[0], sums[1], flags[0], flags[1]
+    for v in range(num_nodes):
+        seconds[v] = charged_s[v] + node_s
+    seconds[0] = full_s[0] + node_s + fixed_s
+    bound = best_subtree(parents, profits, seconds, live, values[LAMBDA], 0.0, gains, taken)
+    if bound > _bar(best):
+        return False
+    return is_root_alone or _is_smallest(
+        task, best, full_s, live, load, scratch, seconds, gains, taken
+    )
+
+
+@kernel
+def _keep_charges(live: Any, seconds: Any, node_s: float, charged_s: Any) -> None:
+    """Write what the proof charges each node for experts: of any selection, at most their cost."""
+    for v in range(live.size):
+        charged_s[v] = seconds[v] - node_s if live[v] else 0.0
 
 
 @kernel
@@ -204,6 +261,7 @@ def _start(
         taken[:] = False
         taken[: hint.size] = hint
         _offer(task, best, taken, load)
+        return
     known = best.values[LAMBDA]
     if is_ratio:
         better = (

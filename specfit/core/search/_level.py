@@ -93,7 +93,7 @@ def advance_probs(
     counts[:] = 0
     _affine.search_rows(
         parents, path_probs, spent_s, node_s, mode, price, rows, full, totals, start,
-        np.zeros(0, np.bool_), mask, numbers, counts,
+        np.zeros(0, np.bool_), np.zeros(0), mask, numbers, counts,
     )  # fmt: skip
     return _look_ahead(
         parents, path_probs, later_s, node_s, mode, growth, expandable, numbers, rows, full, totals
@@ -110,7 +110,7 @@ def advance_routing(
     expert_s: Any,  # float64[L*E], weight by flat id
     is_priced: Any,  # bool[L*E], or bool[0]: see `begin`
     ones: Any,  # float32[enough]
-    state: Any,  # this and the next fourteen: see `Memory`
+    state: Any,  # this and the next fifteen: see `Memory`
     is_left: Any,
     column_of: Any,
     expert_of: Any,
@@ -123,6 +123,7 @@ def advance_routing(
     starts: Any,
     ends: Any,
     full_s: Any,
+    charged_s: Any,
     cols: Any,
     experts: Any,
     spent_s: float,  # this and the rest: see `Task`
@@ -141,7 +142,7 @@ def advance_routing(
     num_nodes = parents.size
     memory = Memory(
         state, is_left, column_of, expert_of, column_s, totals, newest, offsets, ids, is_read,
-        starts, ends, full_s, cols, experts,
+        starts, ends, full_s, charged_s, cols, experts,
     )  # fmt: skip
     fault = _fault_of(parents, path_probs, growth)
     if fault:
@@ -155,33 +156,43 @@ def advance_routing(
         is_read[:num_nodes] = True
     counts[:] = 0
     wanted, likely = np.empty(num_nodes, np.int32), np.empty(num_nodes, np.bool_)
-    _want(parents, start, is_read, 1 if is_read[0] else 2, wanted)
-    read_nodes(wanted, parents, expert_s, memory)
-    _read_likely(
-        parents, path_probs, spent_s, node_s, mode, price, expert_s, memory, likely, wanted
-    )
-    reach = 1
-    while True:
-        rows, totals = _rows_so_far(memory, ones, num_nodes)
-        _affine.search_rows(
-            parents, path_probs, spent_s, node_s, mode, price, rows, full_s[:num_nodes], totals,
-            likely, is_read[:num_nodes], mask, numbers, counts,
-        )  # fmt: skip
-        if not _want(parents, mask, is_read, reach, wanted):
-            break
+    if not is_read[0]:
+        wanted[:] = 0
+        wanted[0] = 1
         read_nodes(wanted, parents, expert_s, memory)
-        reach *= 2
+    if num_nodes > 1:
+        _read_likely(
+            parents, path_probs, spent_s, node_s, mode, price, expert_s, memory, likely, wanted
+        )
+    rows, totals = _rows_so_far(memory, ones, num_nodes)
+    full, charged, read = full_s[:num_nodes], charged_s[:num_nodes], is_read[:num_nodes]
+    is_known = (first > 0 or num_nodes == 1) and _affine.is_still_best(
+        parents, path_probs, spent_s, node_s, mode, price, rows, full, charged, start, mask, numbers
+    )
+    is_known = is_known and not _want(parents, mask, is_read, 1, wanted)
+    counts[0] = int(is_known)
+    reach = 1
+    while not is_known:
+        _affine.search_rows(
+            parents, path_probs, spent_s, node_s, mode, price, rows, full, totals, likely, read,
+            charged, mask, numbers, counts,
+        )  # fmt: skip
+        is_known = not _want(parents, mask, is_read, reach, wanted)
+        if not is_known:
+            read_nodes(wanted, parents, expert_s, memory)
+            rows, totals = _rows_so_far(memory, ones, num_nodes)
+            reach *= 2
     ahead = _look_ahead(
         parents, path_probs, later_s, node_s, mode, growth, expandable, numbers, rows,
-        full_s[:num_nodes], totals,
+        full, totals,
     )  # fmt: skip
-    if ahead == 0 or is_read[:num_nodes].all():
+    if ahead == 0 or read.all():
         return ahead
     read_all(num_nodes, parents, expert_s, memory)
     rows, totals = _rows_so_far(memory, ones, num_nodes)
     return _look_ahead(
         parents, path_probs, later_s, node_s, mode, growth, expandable, numbers, rows,
-        full_s[:num_nodes], totals,
+        full, totals,
     )  # fmt: skip
 
 
@@ -212,7 +223,8 @@ def _read_likely(
     It is left in `taken`. For RATIO that is the best at the rate of a selection found on the way.
     """
     num_nodes = parents.size
-    seconds, gains = np.empty(num_nodes), np.empty(num_nodes)
+    sums = np.empty((2, num_nodes))
+    seconds, gains = sums[0], sums[1]
     live = np.ones(num_nodes, np.bool_)
     full_s, is_read = memory.full_s, memory.is_read
     rate = path_probs[0] / (spent_s + node_s + full_s[0]) if mode == _affine.RATIO else price
@@ -222,7 +234,7 @@ def _read_likely(
     seconds[0] = full_s[0] + node_s + spent_s
     while True:
         best_subtree(parents, path_probs, seconds, live, rate, 0.0, gains, taken)
-        if not _want(parents, taken, is_read, 1 << step // 2, wanted):
+        if not _want(parents, taken, is_read, 1 << step // 3, wanted):
             return
         if mode == _affine.RATIO:
             tokens, total_s = 0.0, spent_s
@@ -255,7 +267,7 @@ def _want(parents: Any, chosen: Any, is_read: Any, reach: int, wanted: Any) -> b
         if chosen[node] if node < known else parent == 0 or (parent < known and chosen[parent]):
             wanted[node] = wanted[parent] + 1
             found = True
-    return found
+    return bool(found)
 
 
 @kernel

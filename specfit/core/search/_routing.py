@@ -37,6 +37,7 @@ class Memory(NamedTuple):
     starts: Any  # int64[capacity]: row v lists the columns that node v adds,
     ends: Any  # int64[capacity], entries ``starts[v]`` to ``ends[v]``
     full_s: Any  # float64[capacity], seconds of the row if nobody shares
+    charged_s: Any  # float64[capacity], what is charged: see `_affine.is_still_best`
     cols: Any  # int32[enough]
     experts: Any  # int32[enough], the flat ids of the same entries
 
@@ -58,6 +59,7 @@ def take_routing(routing: Any, first: int, num_experts: int, memory: Memory) -> 
         memory.starts[node] = 0
         memory.ends[node] = 0
         memory.full_s[node] = 0.0
+        memory.charged_s[node] = 0.0
     return -1
 
 
@@ -77,10 +79,11 @@ def begin(expert_s: Any, is_priced: Any, memory: Memory) -> None:
 
     The experts in `is_priced`, bool[L*E], are; if it is empty, those of ``expert_s > 0``.
     """
-    for column in range(memory.state[NUM_COLUMNS]):
-        memory.column_of[memory.expert_of[column]] = -1
-        memory.totals[column] = 0.0
-        memory.newest[column] = -1
+    num_columns = memory.state[NUM_COLUMNS]
+    for column in range(num_columns):
+        memory.column_of[np.uint32(memory.expert_of[column])] = -1
+    memory.totals[:num_columns] = 0.0
+    memory.newest[:num_columns] = -1
     is_left = memory.is_left
     if is_priced.size:
         for expert in range(is_left.size):
@@ -170,7 +173,7 @@ def _add_row(found: Any, count: int, node: int, expert_s: Any, memory: Memory) -
     """Write the row of `node`, the first `count` experts of `found`, each once."""
     column_of, expert_of, weight_s = memory.column_of, memory.expert_of, memory.weight_s
     totals, newest, cols, experts = memory.totals, memory.newest, memory.cols, memory.experts
-    seconds = 0.0
+    seconds, first_s = 0.0, 0.0  # of all its columns, and of those that it is the first to need
     next_column = np.uint32(memory.state[NUM_COLUMNS])
     end = np.uint32(memory.state[NUM_ENTRIES])
     memory.starts[node] = end
@@ -184,6 +187,7 @@ def _add_row(found: Any, count: int, node: int, expert_s: Any, memory: Memory) -
         expert_of[next_column] = expert
         weight_s[next_column] = expert_weight_s
         next_column += np.uint32(is_new)
+        first_s += is_new * expert_weight_s
         cols[end] = column
         experts[end] = expert
         if newest[column] != node:
@@ -195,3 +199,4 @@ def _add_row(found: Any, count: int, node: int, expert_s: Any, memory: Memory) -
     memory.state[NUM_ENTRIES] = end
     memory.ends[node] = end
     memory.full_s[node] = seconds
+    memory.charged_s[node] = first_s

@@ -83,7 +83,7 @@ def look_ahead_rows(
             values[_affine.BAR] = bar
             _affine.search_rows(
                 parents, path_probs + bonus[j], fixed_s[j], node_s, _affine.SIGN, price,
-                rows, full_s, totals, nothing, nothing, mask, values, counts,
+                rows, full_s, totals, nothing, nothing, np.zeros(0), mask, values, counts,
             )  # fmt: skip
             surplus[j] = values[_affine.BAR] - bar
         if surplus[j] > slack:

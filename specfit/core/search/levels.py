@@ -25,6 +25,7 @@ from specfit.core.search.stop import StopDecision, check_look_ahead, should_draf
 
 _NOTHING = np.zeros(0, bool)
 _NOTHING_S = np.zeros(0)
+_INT32, _FLOAT64 = np.dtype(np.int32), np.dtype(np.float64)
 
 
 class LevelSearch:
@@ -205,7 +206,7 @@ class LevelSearch:
         If the selection has more nodes than it may, none is kept.
         """
         # Kernels are compiled for writable arrays, so each array gets a private copy.
-        parents, path_probs = np.array(parents, np.int32), np.array(path_probs, np.float64)
+        parents, path_probs = _private(parents, _INT32), _private(path_probs, _FLOAT64)
         is_ratio, count, ahead = self.price == "cycle", len(parents), len(growth)
         if len(path_probs) != count:
             raise InvalidInputError(
@@ -242,3 +243,8 @@ class LevelSearch:
             rounds, cuts = counts.tolist()
             self._best = result_of(mask, numbers, is_ratio, num_rounds=rounds, num_cuts=cuts)
         return answer
+
+
+def _private(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a writable copy of that type; one that only copies is the faster."""
+    return array.copy() if array.dtype is dtype else np.array(array, dtype)

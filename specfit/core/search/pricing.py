@@ -217,6 +217,7 @@ class RoutingPricer:
             np.zeros(0, np.int64),
             np.zeros(0, np.int64),
             np.zeros(0),
+            np.zeros(0),
             np.zeros(1, np.int32),
             np.zeros(1, np.int32),
         )
@@ -313,8 +314,7 @@ class RoutingPricer:
         if routing.dtype != _INT16:
             routing = np.where(routing == routing.astype(np.int16), routing, -1)
         else:
-            flags = routing.flags
-            if flags.c_contiguous and flags.writeable:
+            if routing.flags.carray:
                 return routing  # type: ignore[return-value] # it is int16
         return np.array(routing, np.int16)
 
@@ -360,6 +360,7 @@ class RoutingPricer:
             starts=_grown(old.starts, size),
             ends=_grown(old.ends, size),
             full_s=_grown(old.full_s, size),
+            charged_s=_grown(old.charged_s, size),
             cols=_grown(old.cols, size * len(old.offsets) + 1),
             experts=_grown(old.experts, size * len(old.offsets) + 1),
         )

@@ -216,3 +216,40 @@ def test_path_probabilities_of_another_length_are_refused() -> None:
 def test_warm_up_leaves_nothing_to_compile() -> None:
     warm_up()
     warm_up()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_re_priced_selection_is_answered_from_charges_that_no_selection_undercuts(
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    parents = np.append(-1, np.maximum(rng.integers(-20, 40, 39) % np.arange(1, 40), 0))
+    parents = np.sort(parents).astype(np.int32)
+    path_probs = np.ones(40)
+    for node in range(1, 40):
+        path_probs[node] = path_probs[parents[node]] * rng.random()
+    routing = rng.integers(0, 16, (40, 3, 4)).astype(np.int16)
+    weight_s = rng.random((3, 16)) * (rng.random((3, 16)) < rng.random())
+    terms = CostTerms(0.1 * np.arange(9), np.append(0.0, 1.0 + 0.05 * np.arange(60)), weight_s)
+    price = ("cycle", 0.2)[seed % 2]
+    search = LevelSearch(RoutingPricer(), price=price)
+    search.start(terms)
+    ids = routing + 16 * np.arange(3)[:, None]
+    for level, (first, end) in enumerate([(0, 1), (1, 6), (6, 14), (14, 22), (22, 31), (31, 40)]):
+        tree = parents[:end], path_probs[:end]
+        search.advance(*tree, routing[first:end], np.zeros(0), np.ones(end, bool))
+        pricer = RoutingPricer()
+        pricer.start(weight_s)
+        pricer.extend(*tree, routing[:end])
+        alone = exact(SearchProblem(*tree, pricer.demand(), terms, level), price=price)
+        found = search.best()
+        np.testing.assert_array_equal(found.mask, alone.mask)
+        assert found.objective == pytest.approx(alone.objective, rel=1e-12)
+        charged_s = search.pricer._memory.charged_s
+        for _ in range(10):
+            chosen = np.arange(end) == 0
+            for node in range(1, end):
+                chosen[node] = chosen[parents[node]] and rng.random() < 0.7
+            needed = np.setdiff1d(ids[:end][chosen], ids[0])
+            cost_s = weight_s.reshape(-1)[needed].sum()
+            assert charged_s[:end][chosen][1:].sum() <= cost_s * (1 + 1e-12)

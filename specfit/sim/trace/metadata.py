@@ -200,7 +200,7 @@ def _check_keys(table: Mapping[str, Any], known: list[str], path: Path) -> None:
 
 
 def _build(cls: type[Any], value: object) -> Any:
-    """Return the dataclass that a JSON object describes; its fields are numbers and texts."""
+    """Return the dataclass that a JSON object describes: numbers, texts, tuples of numbers."""
     table = _mapping(value, f"{cls.__name__} must be an object")
     kinds = {f.name: str(f.type) for f in fields(cls)}
     required = {f.name for f in fields(cls) if f.default is MISSING}
@@ -209,15 +209,20 @@ def _build(cls: type[Any], value: object) -> Any:
             f"{cls.__name__} has the keys {', '.join(kinds)}; "
             f"got {', '.join(map(str, table))[:200]}."
         )
-    for name, value in table.items():
-        kind = kinds[name]
-        if kind.startswith("tuple") and isinstance(value, list):
-            table[name] = tuple(value)
-        elif type(value) not in {"int": (int,), "float": (int, float)}.get(kind, (str,)):
-            raise TraceFormatError(
-                f"{cls.__name__}.{name} must be {kind}; got {str(value)[:80]!r}."
-            )
-    return cls(**table)
+    values = {n: _converted(v, kinds[n], f"{cls.__name__}.{n}") for n, v in table.items()}
+    return cls(**values)
+
+
+def _converted(value: object, kind: str, where: str) -> object:
+    """Return a JSON value as the kind that a field's annotation names; lists become tuples."""
+    is_tuple = kind.startswith("tuple[")
+    if is_tuple and isinstance(value, list):
+        item = kind.removeprefix("tuple[").removesuffix(", ...]")
+        return tuple(_converted(entry, item, where) for entry in value)
+    numbers = {"int": (int,), "float": (int, float)}
+    if is_tuple or type(value) not in numbers.get(kind, (str,)):
+        raise TraceFormatError(f"{where} must be {kind}; got {str(value)[:80]!r}.")
+    return value
 
 
 def _check_geometry(geometry: ModelGeometry) -> None:

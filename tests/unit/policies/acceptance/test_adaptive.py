@@ -35,6 +35,7 @@ def make_tree() -> DraftTree:
 class FakeCycle:
     def __init__(self, tree: DraftTree) -> None:
         self.tree = tree
+        self.acceptance = None  # a cycle that another model calibrated
 
 
 def outcome(

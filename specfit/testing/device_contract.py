@@ -153,10 +153,12 @@ def _link() -> EmulatedLink:
 
 
 def _copies(device: Device, count: int) -> list[Copy]:
-    """Return copies of which each fills its destination with its number."""
+    """Return copies of which each fills its destination, which holds -1 before, with its number."""
     copies = []
     for number in range(count):
         source = device.allocate_host((NUM_BYTES // 4,), _float32())
         source.fill_(float(number))
-        copies.append((source, device.allocate((NUM_BYTES // 4,), _float32())))
+        destination = device.allocate((NUM_BYTES // 4,), _float32())
+        destination.fill_(-1.0)
+        copies.append((source, destination))
     return copies

@@ -28,8 +28,11 @@ from specfit.core.search._tree import best_subtree
 
 BAD_TREE, BAD_GROWTH, BAD_VALUE = -1, -2, -3
 
-HOPE = 0.8
-"""Part of its row's seconds that a node is guessed to cost, as it may share; decides no answer."""
+HOPE, HOPE_AGAIN = 0.8, 0.6
+"""Part of its row's seconds that a node is guessed to cost, as it may share; decides no answer.
+
+The second after an earlier level: who reads a little more can use its proof more often.
+"""
 
 
 class Task(NamedTuple):
@@ -162,8 +165,9 @@ def advance_routing(
         read_nodes(wanted, parents, expert_s, memory)
     if num_nodes > 1:
         _read_likely(
-            parents, path_probs, spent_s, node_s, mode, price, expert_s, memory, likely, wanted
-        )
+            parents, path_probs, spent_s, node_s, mode, price, HOPE_AGAIN if first else HOPE,
+            expert_s, memory, likely, wanted,
+        )  # fmt: skip
     rows, totals = _rows_so_far(memory, ones, num_nodes)
     full, charged, read = full_s[:num_nodes], charged_s[:num_nodes], is_read[:num_nodes]
     is_known = (first > 0 or num_nodes == 1) and _affine.is_still_best(
@@ -213,6 +217,7 @@ def _read_likely(
     node_s: float,
     mode: int,
     price: float,
+    hope: float,  # see HOPE
     expert_s: Any,
     memory: Memory,
     taken: Any,  # bool[N], scratch
@@ -230,7 +235,7 @@ def _read_likely(
     rate = path_probs[0] / (spent_s + node_s + full_s[0]) if mode == _affine.RATIO else price
     step = 0
     for node in range(num_nodes):
-        seconds[node] = HOPE * full_s[node] + node_s
+        seconds[node] = hope * full_s[node] + node_s
     seconds[0] = full_s[0] + node_s + spent_s
     while True:
         best_subtree(parents, path_probs, seconds, live, rate, 0.0, gains, taken)
@@ -245,7 +250,7 @@ def _read_likely(
             rate = max(rate, tokens / total_s)
         read_nodes(wanted, parents, expert_s, memory)
         for node in range(1, num_nodes):
-            seconds[node] = HOPE * full_s[node] + node_s
+            seconds[node] = hope * full_s[node] + node_s
         step += 1
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from specfit.core._jit import kernel
-from specfit.core.search import _affine, _checks
+from specfit.core.search import _affine, _checks, _sharing
 from specfit.core.search._pricing import price_probs
 from specfit.core.search._routing import (
     ANY_PRICED,
@@ -306,10 +306,10 @@ def _look_ahead(
         return 0
     by_node = np.empty((parents.size, ahead))
     by_node[:] = growth
-    bar = 0.0 if mode == _affine.RATIO else numbers[_affine.BAR]
+    bar = 0.0 if mode == _affine.RATIO else numbers[_sharing.BAR]
     return int(
         look_ahead_rows(
-            parents, path_probs, expandable, by_node, later_s, node_s, numbers[_affine.LAMBDA],
+            parents, path_probs, expandable, by_node, later_s, node_s, numbers[_sharing.LAMBDA],
             bar, rows, full_s, totals, np.empty(ahead),
         )
     )  # fmt: skip

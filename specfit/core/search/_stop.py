@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from specfit.core._jit import kernel
-from specfit.core.search import _affine
+from specfit.core.search import _affine, _sharing
 from specfit.core.search._rows import Rows, rows_of, shared_seconds
 from specfit.core.search._tree import best_subtree
 
@@ -80,12 +80,12 @@ def look_ahead_rows(
     for j in range(ahead):
         surplus[j] = upper[j] - bar
         if surplus[j] > slack:
-            values[_affine.BAR] = bar
+            values[_sharing.BAR] = bar
             _affine.search_rows(
                 parents, path_probs + bonus[j], fixed_s[j], node_s, _affine.SIGN, price,
                 rows, full_s, totals, nothing, nothing, np.zeros(0), mask, values, counts,
             )  # fmt: skip
-            surplus[j] = values[_affine.BAR] - bar
+            surplus[j] = values[_sharing.BAR] - bar
         if surplus[j] > slack:
             return j + 1
     return 0

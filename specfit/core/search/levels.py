@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from specfit.core._line import line
 from specfit.core.cost import CostTerms
 from specfit.core.errors import InvalidInputError
-from specfit.core.search import _affine, _level
+from specfit.core.search import _affine, _level, _sharing
 from specfit.core.search.exact import check_takes_time, result_of, search_from
 from specfit.core.search.pricing import ProbPricer, RoutingPricer
 from specfit.core.search.problem import (
@@ -233,7 +233,7 @@ class LevelSearch:
             check_tree(parents, path_probs)
         if answer == _level.BAD_GROWTH:
             check_look_ahead(count, growth, expandable, terms, levels)
-        if is_ratio and not numbers[_affine.SECONDS] > 0.0:
+        if is_ratio and not numbers[_sharing.SECONDS] > 0.0:
             check_takes_time(self.problem, self.price)
         limit = len(terms.tau_s) - 1
         if self._max_nodes is not None:

@@ -17,6 +17,8 @@ NUM_BYTES = 8000
 COPY_S = LATENCY_S + NUM_BYTES / BANDWIDTH
 SLACK_S = 0.05
 """How late a busy machine may be."""
+NUM_TRIES = 5
+"""A busy machine hides that copies were early; it does not do so every time."""
 
 
 class DeviceContract(Contract):
@@ -42,11 +44,13 @@ class DeviceContract(Contract):
     def test_l2_not_before_their_time(self) -> None:
         """Copies arrive no sooner than latency and bytes over bandwidth after submission."""
         with _Closing(self.make(_link())) as device:
-            started = time.perf_counter()
-            device.wait(device.copy(_copies(device, 3), None))
-            took = time.perf_counter() - started
             least = 3 * COPY_S if device.link else 0.0
-            require(took >= least, "L2", f"3 copies took {took:.4f} s, {least:.4f} at least")
+            for _ in range(NUM_TRIES):
+                copies = _copies(device, 3)
+                started = time.perf_counter()
+                device.wait(device.copy(copies, None))
+                took = time.perf_counter() - started
+                require(took >= least, "L2", f"3 copies took {took:.4f} s, {least:.4f} at least")
 
     def test_l3_in_order(self) -> None:
         """What was submitted before a copy that has arrived has arrived too."""

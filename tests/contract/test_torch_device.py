@@ -57,7 +57,8 @@ class DeliversNothing(CpuDevice):
 
 class IsEarly(CpuDevice):
     def _occupy_link(self, copies: Sequence[Copy]) -> float:
-        return super()._occupy_link(copies) - 0.003
+        super()._occupy_link(copies)
+        return 0.0
 
 
 class OvertakesTheFirst(CpuDevice):

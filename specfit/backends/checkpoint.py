@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +23,7 @@ from transformers import Qwen3MoeConfig
 
 from specfit.backends.quantized import Quantization, QuantizedFiles
 from specfit.backends.safetensors_file import TensorFile
+from specfit.backends.threads import finish
 from specfit.core.errors import CheckpointError
 from specfit.core.experts import ModelGeometry
 
@@ -177,10 +178,7 @@ class Checkpoint:
             pool = stack.enter_context(ThreadPoolExecutor(NUM_READERS, "specfit-load"))
             for layer in wanted:
                 experts = _ExpertLayer(bank[layer], layer, self)
-                takes = [pool.submit(experts.take, file, name) for file, name in parts[layer]]
-                wait(takes)  # so that nothing is written once an error has been raised
-                for take in takes:
-                    take.result()
+                finish([pool.submit(experts.take, file, name) for file, name in parts[layer]])
                 experts.check_complete()
                 if on_layer is not None:
                     on_layer(layer, len(bank))

@@ -24,6 +24,10 @@ from specfit.core.errors import CheckpointError, InvalidInputError
 ALIGNMENT = 4096
 """Bytes: offsets, sizes and addresses of direct reads are multiples; every disk takes these."""
 
+WRITE_BYTES = 2**24
+NUM_WRITERS = 4
+"""How a large file is written: in parts of so many bytes, so many at once."""
+
 DIRECT = "direct"
 REFUSED = "BUFFERED: the file system refuses direct I/O"
 

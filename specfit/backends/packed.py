@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,14 @@ from torch import Tensor
 
 from specfit.backends.checkpoint import Checkpoint, read_json
 from specfit.backends.device import Device
-from specfit.backends.direct_file import DirectWriter, aligned_bytes
+from specfit.backends.direct_file import NUM_WRITERS, WRITE_BYTES, DirectWriter, aligned_bytes
 from specfit.backends.expert_layout import ExpertLayout, OneLayer
 from specfit.backends.file_bank import Bank, FileBank
 from specfit.backends.safetensors_file import TensorFile
+from specfit.backends.threads import finish
 from specfit.core.errors import CheckpointError, InvalidInputError
 
 FORMAT = 1
-WRITE_BYTES = 2**24
-NUM_WRITERS = 4
-"""Parts of a layer that are written at once."""
 OnLayer = Callable[[int, int], None]
 """Called with the number of layers that are there, and of all layers."""
 
@@ -197,9 +195,7 @@ class PackedExperts:
                 places = range(0, len(data), WRITE_BYTES)
                 writes = [pool.submit(write, number * len(data), first) for first in places]
                 digest = hashlib.sha256(memoryview(data.numpy())).hexdigest()  # meanwhile
-                wait(writes)
-                for written in writes:
-                    written.result()
+                finish(writes)
                 file.flush()
                 done.append(digest)
                 self._write_manifest(done)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specfit.backends import make_device
 from specfit.backends.device import Device
-from specfit.backends.direct_file import DirectWriter, aligned_bytes
+from specfit.backends.direct_file import NUM_WRITERS, WRITE_BYTES, DirectWriter, aligned_bytes
 from specfit.backends.file_bank import Bank, FileBank
 from specfit.backends.forced import ForcedExperts
 from specfit.backends.packed import check_room
@@ -27,8 +27,6 @@ from specfit.core.experts import ModelGeometry
 MOST_NUMBERS = 2**25
 """Numbers that are drawn; a larger bank repeats them, a different part for each expert."""
 SCALE = 0.02
-WRITE_BYTES = 2**24
-NUM_WRITERS = 4
 Shape = tuple[int, int, int]
 
 

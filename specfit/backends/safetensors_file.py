@@ -10,7 +10,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Executor, wait
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from typing import BinaryIO, Self
 import torch
 from torch import Tensor
 
+from specfit.backends.threads import finish
 from specfit.core.errors import CheckpointError
 
 DTYPES = {
@@ -92,9 +93,7 @@ class TensorFile:
             pool.submit(self._fill, name, entry.start + first, target[first : first + PART_BYTES])
             for first in range(0, entry.num_bytes, PART_BYTES)
         ]
-        wait(parts)
-        for part in parts:
-            part.result()
+        finish(parts)
 
     def read(self, name: str, pool: Executor | None = None) -> Tensor:
         """Return a tensor; see `read_into` for the pool."""

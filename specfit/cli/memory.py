@@ -350,7 +350,6 @@ def _disk_rows(
 def _rows(
     plan: MemoryPlan, hit_rate: float, speed: float, profile: str, *, has_disk: bool
 ) -> list[tuple[str, str]]:
-    gib = _gib
     verdict = (
         f"{plan.slots_per_layer} of {plan.num_experts} a layer: --cache lru:{plan.slots_per_layer}"
         if plan.fits_device
@@ -358,15 +357,15 @@ def _rows(
     )
     host = "fits" if plan.fits_host else "DOES NOT FIT"
     held = f"{plan.host_per_layer} of {plan.num_experts} a layer"
-    everything = ("all experts, in host memory", gib(plan.experts_bytes))
+    everything = ("all experts, in host memory", _gib(plan.experts_bytes))
     return [
         ("one expert, as it is copied", f"{plan.expert_bytes / 2**20:.2f} MiB"),
         ("experts in host memory", held) if has_disk else everything,
-        ("host memory while loading, at most", f"{gib(plan.host_bytes)}: {host}"),
-        ("other weights, on the device", gib(plan.others_bytes)),
-        ("keys and values", gib(plan.context_bytes)),
-        ("draft head", gib(plan.head_bytes)),
-        ("workspace", gib(WORKSPACE_BYTES)),
+        ("host memory while loading, at most", f"{_gib(plan.host_bytes)}: {host}"),
+        ("other weights, on the device", _gib(plan.others_bytes)),
+        ("keys and values", _gib(plan.context_bytes)),
+        ("draft head", _gib(plan.head_bytes)),
+        ("workspace", _gib(WORKSPACE_BYTES)),
         ("slots", verdict),
         ("predicted hit rate, plain decoding", f"{hit_rate:.2f}"),
         (f"predicted tokens/s, plain decoding, {profile}", f"{speed:.1f}"),

@@ -98,8 +98,12 @@ class Sampling:
     @property
     def reads_text(self) -> bool:
         """Whether a token's logits depend on the text beyond the model: one of the last rules."""
-        plain = Sampling(self.temperature, self.top_k, self.top_p, self.noise_key)
-        return replace(self, min_p=plain.min_p, typical_p=plain.typical_p) != plain
+        return replace(self, min_p=0.0, typical_p=1.0) != self.first_rules
+
+    @property
+    def first_rules(self) -> Sampling:
+        """The same with temperature, top-k and top-p alone."""
+        return Sampling(self.temperature, self.top_k, self.top_p, self.noise_key)
 
 
 def gumbel_noise(noise_key: int, position: int, size: int) -> NDArray[np.float64]:
@@ -129,8 +133,7 @@ def processed_logits(logits: NDArray[np.float64], sampling: Sampling) -> NDArray
     InvalidInputError
         Another rule is set: live backends have them.
     """
-    plain = Sampling(sampling.temperature, sampling.top_k, sampling.top_p, sampling.noise_key)
-    if sampling != plain:
+    if sampling != sampling.first_rules:
         raise InvalidInputError("this backend has temperature, top_k and top_p only.")
     if sampling.is_greedy:
         return logits

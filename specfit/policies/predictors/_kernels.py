@@ -13,6 +13,7 @@ from specfit.core._jit import kernel
 from specfit.core.history import NEVER
 
 _NEAR = 256
+"""Ages below this are looked up."""
 _MAX_STEPS = 40
 _MAX_LOG_STEP = 3.0
 _LAST_LOG_STEP = 0.15

@@ -19,7 +19,9 @@ from benchmarks import (
     predictors_page,
     price_page,
     readme,
+    replay_speed_page,
     search_page,
+    ssd_page,
 )
 from benchmarks.sim import paper_table_page, synth_fit_page
 
@@ -73,6 +75,8 @@ BLOCKS = (
     Block("docs/explanation/regret.md", "policy-causes.jsonl", policy_causes_page.block, "causes"),
     Block("docs/explanation/exact-search.md", "search.jsonl", search_page.block, "search"),
     Block("docs/explanation/exact-search.md", "price-study.json", price_page.block, "price-study"),
+    Block("docs/how-to/run-qwen3-30b-a3b.md", "ssd.json", ssd_page.block),
+    Block("benchmarks/README.md", "replay_speed.json", replay_speed_page.block, "replay-speed"),
     Block("docs/how-to/reproduce-the-table.md", "paper_table.json", paper_table_page.block),
     Block("docs/how-to/draw-a-synthetic-trace.md", "synth_fit.json", synth_fit_page.block),
 )

@@ -27,9 +27,10 @@ def calibrate(
     Example: specfit calibrate --out profile.toml --link pcie4
     """
     from specfit.cli.live import connect, load_backend, measured_profile
-    from specfit.cli.outputs import new_file
+    from specfit.cli.outputs import check_can_write, new_file
     from specfit.cli.specs import link_from
 
+    check_can_write(out)
     link = None if model_options.link is None else link_from(model_options.link)
     with load_backend(model_options) as backend:
         profile = connect(backend, measured_profile(backend), link)

@@ -12,6 +12,7 @@ import typer
 from specfit.cli import options
 from specfit.cli.console import is_narrow, print_json, print_note, print_table, print_text
 from specfit.cli.explained import Asked, Explained, explain_cycle
+from specfit.cli.input_specs import Acceptance, Named, Predictor
 from specfit.core.errors import CheckpointError, InvalidInputError, UnsupportedCostError
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def explain(
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Model; by default the trace's.")
     ] = None,
+    predictor: Predictor = None,
+    acceptance: Acceptance = None,
     out: Files = [],  # noqa: B006 - typer copies
     as_json: options.Json = False,
 ) -> None:
@@ -66,10 +69,13 @@ def explain(
             raise InvalidInputError(
                 f"--out must end in {', '.join(KINDS[:-1])} or {KINDS[-1]}; got '{path}'."
             )
+    from specfit.cli.outputs import check_can_write
     from specfit.sim.trace import TraceReader
 
+    check_can_write(*out)
     metadata = TraceReader(trace).metadata
-    asked = Asked(trace, prompt, cycle, policy, settings, cache, cost, profile, model)
+    inputs = Named(predictor, acceptance)
+    asked = Asked(trace, prompt, cycle, policy, settings, cache, cost, profile, model, inputs)
     explained = explain_cycle(asked)
     decode = decoder_of(metadata, model)
     if as_json:

@@ -12,6 +12,7 @@ from specfit.cli.console import print_note
 from specfit.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from specfit.cli.input_specs import Named
     from specfit.core.backend import Request
     from specfit.core.decode import CycleRecord, DecodeResult
     from specfit.core.policy import Policy
@@ -39,6 +40,8 @@ class Asked:
         Specs and names, as `specfit replay` takes them.
     settings : sequence of str
         Parameters of the policy.
+    inputs : Named
+        Specs of predictor and acceptance model.
     """
 
     trace: Path
@@ -50,6 +53,7 @@ class Asked:
     cost: str
     profile: str | None
     model: str | None
+    inputs: Named
 
     def specs(self, metadata: TraceMetadata) -> tuple[str, str]:
         """Return the specs of policy and cache: those given, or else the recorded ones."""
@@ -91,7 +95,7 @@ class Explained:
 
 def explain_cycle(asked: Asked) -> Explained:
     """Replay a prompt up to a cycle and ask what decided it."""
-    from specfit.cli.inputs import inputs_of_trace
+    from specfit.cli.input_specs import chosen_inputs
     from specfit.cli.replay import hardware_of
     from specfit.cli.specs import cost_from
     from specfit.core.cache import make_cache
@@ -105,7 +109,8 @@ def explain_cycle(asked: Asked) -> Explained:
     policy, cache = asked.specs(reader.metadata)
     experts = make_cache(cache, reader.metadata.geometry)
     hardware = hardware_of(reader, asked.profile)
-    inputs = inputs_of_trace(reader.metadata, asked.model)
+    named = asked.inputs
+    inputs = chosen_inputs(reader.metadata, asked.model, named.predictor, named.acceptance)
     backend = ReplayBackend(reader, experts, hardware)
     request = request_of(backend, asked.prompt)
     loop = DecodeLoop(
@@ -117,13 +122,13 @@ def explain_cycle(asked: Asked) -> Explained:
     )
     index = cycle_index(loop.run(request), asked.cycle)
     what_if = what_if_of(watch_scene(loop, request, index), hardware, asked.cost)
-    named = ",".join([policy, *asked.settings])
+    full_name = ",".join([policy, *asked.settings])
     return Explained(
         what_if,
         what_if.answer(what_if.scene.cycle),
         sized(cache, experts.capacity),
         policies.parse(policy)[0],
-        f"prompt {asked.prompt}, cycle {index}, {named}, cache {cache}",
+        f"prompt {asked.prompt}, cycle {index}, {full_name}, cache {cache}",
     )
 
 

@@ -71,10 +71,11 @@ def fit_predictor(
     Example: specfit fit predictor trace/ --kind ensemble --out fitted/
     """
     from specfit.cli.input_specs import weights_of
-    from specfit.cli.outputs import new_folder
+    from specfit.cli.outputs import check_can_write, new_folder
     from specfit.policies.fitting.predictors import PredictorFit
     from specfit.policies.predictors import Uniform
 
+    check_can_write(out)
     reader, train, judge = _texts(trace, held_out, least_distinct)
     geometry = reader.metadata.geometry
     weights = weights_of(reader.metadata, model, with_head=False)
@@ -101,10 +102,11 @@ def fit_acceptance(
     Example: specfit fit acceptance trace/ --method isotonic --out fitted/
     """
     from specfit.cli.input_specs import weights_of
-    from specfit.cli.outputs import new_folder
+    from specfit.cli.outputs import check_can_write, new_folder
     from specfit.policies.fitting.calibration import AcceptanceFit
     from specfit.policies.fitting.samples import acceptance_sample
 
+    check_can_write(out)
     reader, train, judge = _texts(trace, held_out, least_distinct)
     metadata = reader.metadata
     weights = weights_of(metadata, model, with_head=True)

@@ -60,4 +60,14 @@ def digest_of_inputs(metadata: TraceMetadata, model: str | None, given: Sequence
 
 
 def _folder_of(metadata: TraceMetadata, model: str | None) -> Path:
-    return model_folder(model or str(metadata.specs.get("model", metadata.model)))
+    if model is not None:
+        return model_folder(model)
+    recorded = str(metadata.specs.get("model", metadata.model))
+    try:
+        return model_folder(recorded)
+    except CheckpointError:
+        raise CheckpointError(
+            f"the trace was recorded with the model '{recorded}', which is not at hand, nor is "
+            f"what was fitted on it. Give --model FOLDER, or name both inputs: --predictor uniform "
+            f"--acceptance identity."
+        ) from None

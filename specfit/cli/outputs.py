@@ -11,6 +11,26 @@ from pathlib import Path
 from specfit.core.errors import InvalidInputError
 
 
+def check_can_write(*paths: Path) -> None:
+    """Raise before long work if one of the files or folders could not be written after it.
+
+    Raises
+    ------
+    InvalidInputError
+        The nearest folder above it that exists may not be written in, or is a file.
+    """
+    for path in paths:
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        if not above.is_dir():
+            raise InvalidInputError(
+                f"cannot write {path}: {above} is a file. Choose a path below a folder."
+            )
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise InvalidInputError(
+                f"cannot write {path}: {above} is read-only for you. Choose another folder."
+            )
+
+
 @contextmanager
 def new_folder(path: Path, *, owned_file: str) -> Iterator[Path]:
     """Yield a folder to fill that takes the place of `path` when the block ends well.

@@ -51,10 +51,11 @@ def record(
     Example: specfit record -o trace --prompt "Question: What is 3 + 4?" --plans chain:depth=5
     """
     from specfit.cli.live import open_live
-    from specfit.cli.outputs import keeping_prompts
+    from specfit.cli.outputs import check_can_write, keeping_prompts
     from specfit.cli.prompts import prompts_from
     from specfit.cli.specs import plan_from, policy_from
 
+    check_can_write(out)
     texts = prompts_from(prompt, prompts)
     chosen = policy_from(policy, settings)
     drawn = tuple(plan_from(spec) for spec in plans)

@@ -91,6 +91,7 @@ def replay(
     Example: specfit replay trace/ --policy eagle3:depth=5,top_k=4 --policy specfit --cache lru:50%
     """
     from specfit.cli.input_specs import chosen_inputs
+    from specfit.cli.outputs import check_can_write
     from specfit.cli.specs import cost_from
     from specfit.sim.timeline import write_timeline
     from specfit.sim.trace import TraceReader
@@ -113,6 +114,7 @@ def replay(
             f"--timeline shows one policy with one cache; got {len(policy)} and {len(cache)}. "
             f"Give one --policy and one --cache."
         )
+    check_can_write(*(path for path in (timeline, plot) if path is not None))
     for gap in reader.missing:
         print_note(f"warning: {gap}")
     hardware = hardware_of(reader, profile, overlap)

@@ -45,9 +45,12 @@ def watch(
     """
     from specfit.cli.counters import CounterFile
     from specfit.cli.live import open_live
+    from specfit.cli.outputs import check_can_write
     from specfit.cli.prompts import prompts_from
     from specfit.cli.specs import policy_from
 
+    if counters is not None:
+        check_can_write(counters)
     texts = prompts_from(prompt, prompts)
     chosen = policy_from(policy, settings)
     with open_live(live_options) as live:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
@@ -38,19 +39,25 @@ def new_figure(width_in: float, height_in: float) -> Figure:
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write the figure as ``stem.png`` and ``stem.svg`` and return both paths."""
+    """Write the figure as ``stem.png`` and ``stem.svg``, each in one step; return both paths."""
     paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
-    with rc_context(_SETTINGS):
-        figure.savefig(paths[0], dpi=DPI)
-        figure.savefig(paths[1], metadata={"Date": None})
+    drawn = [_bytes(figure, format="png", dpi=DPI), svg_bytes(figure)]
+    for path, content in zip(paths, drawn, strict=True):
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_bytes(content)
+        partial.replace(path)
     return paths
 
 
 def svg_bytes(figure: Figure) -> bytes:
     """Return the figure as SVG, the same bytes for the same figure."""
+    return _bytes(figure, format="svg", metadata={"Date": None})
+
+
+def _bytes(figure: Figure, **given: Any) -> bytes:
     buffer = io.BytesIO()
     with rc_context(_SETTINGS):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        figure.savefig(buffer, **given)
     return buffer.getvalue()
 
 

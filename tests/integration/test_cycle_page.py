@@ -171,3 +171,23 @@ def test_a_terminal_of_40_columns_gets_short_lines(folder: Path, monkeypatch):
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in made.stdout.splitlines()]
     assert max(map(len, lines)) <= 40
     assert any(line.split()[-1:] == ["A"] for line in lines)
+
+
+def test_a_trace_whose_model_is_not_at_hand_needs_its_inputs_named(folder: Path):
+    given = ["explain", str(folder / "trace"), "--profile", str(folder / "profile.toml")]
+    refused = CliRunner().invoke(app, given)
+    assert refused.exit_code == 2
+    assert "recorded with the model 'synthetic', which is not at hand" in refused.stderr
+    named = ["--predictor", "uniform", "--acceptance", "identity", "--json"]
+    assert all(word in refused.stderr for word in named[:-1])
+    made = CliRunner().invoke(app, [*given, *named])
+    assert made.exit_code == 0, made.stderr
+    assert "token ids are shown" in made.stderr
+
+
+@pytest.mark.parametrize("name", ["cycle.html", "cycle.png"])
+def test_a_path_that_cannot_be_is_said_before_anything_is_replayed(folder: Path, name: str):
+    made = explain(folder, "-o", folder / "profile.toml" / name)
+    assert made.exit_code == 2
+    assert f"{folder / 'profile.toml'} is a file" in made.stderr
+    assert made.stdout == ""

@@ -1,6 +1,10 @@
-import pytest
+import os
 
-from specfit.cli.outputs import keeping_prompts, new_file, new_folder
+import pytest
+from typer.testing import CliRunner
+
+from specfit.cli.main import app
+from specfit.cli.outputs import check_can_write, keeping_prompts, new_file, new_folder
 from specfit.core.errors import InvalidInputError
 
 MARK = "results.json"
@@ -75,3 +79,39 @@ def test_an_interrupted_trace_says_truly_what_is_kept(tmp_path, has_prompt):
 def test_a_trace_of_an_earlier_run_is_not_called_kept(tmp_path):
     with pytest.raises(KeyboardInterrupt, match="nothing was written"), keeping_prompts(tmp_path):
         raise KeyboardInterrupt
+
+
+def test_what_can_be_written_passes(tmp_path):
+    check_can_write(tmp_path / "new", tmp_path / "deep" / "down" / "new.toml")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_below_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInputError, match=r"cannot write .*file/deep/x: .*file is a file"):
+        check_can_write(tmp_path / "file" / "deep" / "x")
+
+
+def test_a_read_only_folder_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda folder, mode: folder != tmp_path)
+    with pytest.raises(InvalidInputError, match=f"{tmp_path} is read-only for you"):
+        check_can_write(tmp_path / "deep" / "x")
+
+
+LONG_VERBS = (
+    ["calibrate", "-o"],
+    ["record", "--prompt", "hello", "-o"],
+    ["watch", "--prompt", "hello", "--counters"],
+    ["fit", "predictor", "trace", "-o"],
+    ["fit", "acceptance", "trace", "-o"],
+)
+
+
+@pytest.mark.parametrize("words", LONG_VERBS, ids=lambda words: words[0])
+def test_a_long_verb_says_before_it_starts_that_its_result_has_no_place(tmp_path, words):
+    """Before the model is loaded, the machine measured or the trace, which is not there, read."""
+    (tmp_path / "file").write_text("")
+    said = CliRunner().invoke(app, [*words, str(tmp_path / "file" / "x")])
+    assert said.exit_code == 2
+    assert f"{tmp_path / 'file'} is a file" in said.stderr
+    assert "..." not in said.stderr

@@ -21,6 +21,7 @@ from specfit.backends.experts_compiled import make_experts
 from specfit.backends.file_bank import Bank
 from specfit.backends.store import ExpertStore
 from specfit.core.cache import ExpertCache
+from specfit.core.cache.ahead import AheadOfPass
 from specfit.core.errors import BackendError, InvalidInputError
 from specfit.core.passes import PassRunner, RanPass
 
@@ -65,6 +66,7 @@ class ForcedExperts(PassRunner):
         )
         self.cache = cache
         self.store = ExpertStore(bank, device, cache, geometry)
+        self._ahead = AheadOfPass(geometry)
         layout = PlainLayout(bank.dtype)
         self._experts = [make_experts(i, self.store, layout, config, F.silu) for i in range(layers)]
         drawn = torch.randn(NUM_STATES, hidden_size, generator=torch.Generator().manual_seed(1))
@@ -78,6 +80,11 @@ class ForcedExperts(PassRunner):
     def reset(self) -> None:
         """See `PassRunner.reset`."""
         self.store.reset()
+        self._ahead = AheadOfPass(self.cache.geometry)
+
+    def prefetch(self, wanted: NDArray[np.float32]) -> None:
+        """See `PassRunner.prefetch`."""
+        self.store.bring_ahead(self._ahead.fetch(wanted, self.cache))
 
     @torch.inference_mode()
     def run(self, routing: NDArray[np.int16]) -> RanPass:
@@ -94,6 +101,7 @@ class ForcedExperts(PassRunner):
         if not bool(hidden.isfinite().all()):
             raise BackendError("an expert's output is not finite: its weights are damaged.")
         counts = self.store.counts
+        num_prefetched, num_wasted = self._ahead.take(routing)
         stall_s = self.device.counters.stall_s - stalled
         return RanPass(
             num_hits=counts.num_hits,
@@ -101,6 +109,8 @@ class ForcedExperts(PassRunner):
             num_evictions=counts.num_evictions,
             stall_s=stall_s,
             compute_s=self.clock() - started - stall_s,
+            num_prefetched=num_prefetched,
+            num_wasted=num_wasted,
         )
 
     def clock(self) -> float:

@@ -2,12 +2,15 @@
 
 Decides nothing: the cache object of the core says which expert goes to which slot, this carries it
 out and hands over slots whose bytes have arrived. It is all of the protocol between the two queues
-of a device, in three rules that hold on every device:
+of a device, in rules that hold on every device:
 
 1. A copy into a slot is queued behind the last computing that read the layer's slots.
 2. Computing on a copied expert is queued behind the copy's arrival; what was resident is handed
    over before, and is computed while the copies fly.
 3. What was handed over stays in its slot until the next wave is asked for.
+4. Copies made ahead obey the first two rules too. Those of a layer are queued before the copies
+   that its pass asks for, since those may reuse their slots; those of later layers behind them, and
+   never more than `LAYERS_AHEAD` layers early, so that what is asked for does not wait for all.
 """
 
 from __future__ import annotations
@@ -19,11 +22,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.backends.ahead import AheadQueue
 from specfit.backends.device import Device, Event
 from specfit.backends.file_bank import Bank, Source, in_memory
 from specfit.core.cache import ExpertCache, LoadPlan
 from specfit.core.errors import BackendError
 from specfit.core.experts import ModelGeometry
+
+LAYERS_AHEAD = 4
+"""How many layers before their own copies made ahead are queued at most."""
 
 
 class Blocks(Protocol):
@@ -94,6 +101,7 @@ class ExpertStore:
         ]
         self.counts = PassCounts.zeros(geometry.num_layers)
         self._last_read: list[Event | None] = [None] * geometry.num_layers
+        self._ahead = AheadQueue(geometry.num_layers)
 
     def begin_pass(self) -> None:
         """Start counting anew."""
@@ -106,6 +114,30 @@ class ExpertStore:
     def reset(self) -> None:
         """Forget what is resident."""
         self.cache.reset()
+        self._ahead = AheadQueue(self.geometry.num_layers)
+
+    def bring_ahead(self, plans: Sequence[LoadPlan]) -> None:
+        """Copy what the cache has made resident ahead of the coming pass, in layer order.
+
+        The first layers' copies are queued now, the others' while the pass runs. After an error
+        nothing is resident.
+
+        Parameters
+        ----------
+        plans : sequence of LoadPlan
+            From `ExpertCache.prefetch`, between two passes.
+
+        Raises
+        ------
+        BackendError
+            A copy failed.
+        """
+        try:
+            self._ahead.plan(plans)
+            self._send_ahead(LAYERS_AHEAD - 1)
+        except BaseException:
+            self.reset()
+            raise
 
     def refill(self, blocks: Blocks) -> None:
         """Bring every resident expert into its slot anew, whatever the slots hold.
@@ -148,17 +180,20 @@ class ExpertStore:
             A copy failed.
         """
         try:
+            self._send_ahead(layer)
             for plan in self.cache.waves(layer, experts):
                 yield from self._bring(plan)
                 self.counts.add(plan)
                 self._last_read[layer] = self.device.record()
         except BaseException:
-            self.cache.reset()
+            self.reset()
             raise
 
     def slot_bytes_are_current(self) -> bool:
         """Return whether every resident expert's slot holds the host's bytes; slow, a check."""
+        self._send_ahead(self.geometry.num_layers)
         for layer, pool in enumerate(self.pools):
+            self._land(layer)
             slots = self.cache.slot_of(layer)
             for expert in np.flatnonzero(slots >= 0).tolist():
                 if not pool[slots[expert]].equal(in_memory(self.bank[layer][expert])):
@@ -166,18 +201,39 @@ class ExpertStore:
         return True
 
     def _bring(self, plan: LoadPlan) -> Iterator[Wave]:
-        """Yield what is there while the rest is on its way, then the rest."""
-        if len(plan.loads) == 0:
-            yield Wave(plan.hits, plan.hit_slots)
-            return
+        """Yield what is there while the rest is on its way, then what was sent ahead, the rest."""
+        arrival = self._copy(plan) if len(plan.loads) else None
+        self._send_ahead(plan.layer + LAYERS_AHEAD)
+        is_flying = self._ahead.is_flying(plan.layer, plan.hits)
+        if not is_flying.all():
+            yield Wave(plan.hits[~is_flying], plan.hit_slots[~is_flying])
+        if is_flying.any():
+            self._land(plan.layer)
+            yield Wave(plan.hits[is_flying], plan.hit_slots[is_flying])
+        if arrival is not None:
+            self._wait(plan.layer, arrival)
+            yield Wave(plan.loads, plan.load_slots)
+
+    def _copy(self, plan: LoadPlan) -> Event:
+        """Queue the copies of a plan behind the last reader of its layer's slots."""
         bank, pool = self.bank[plan.layer], self.pools[plan.layer]
         pairs = zip(plan.loads.tolist(), plan.load_slots.tolist(), strict=True)
         copies = [(bank[expert], pool[slot]) for expert, slot in pairs]
-        arrival = self.device.copy(copies, self._last_read[plan.layer])
-        if len(plan.hits):
-            yield Wave(plan.hits, plan.hit_slots)
+        return self.device.copy(copies, self._last_read[plan.layer])
+
+    def _send_ahead(self, last_layer: int) -> None:
+        """Queue what is planned ahead for the layers up to a given one."""
+        for plan in self._ahead.take_planned(last_layer):
+            self._land(plan.layer)  # what no pass has needed yet: there since long, or failed
+            self._ahead.depart(plan, self._copy(plan))
+
+    def _land(self, layer: int) -> None:
+        """Let computing wait for all that was sent ahead to a layer."""
+        for arrival in self._ahead.land(layer):
+            self._wait(layer, arrival)
+
+    def _wait(self, layer: int, arrival: Event) -> None:
         try:
             self.device.wait(arrival)
         except BackendError as error:
-            raise BackendError(f"layer {plan.layer}: {error}") from error
-        yield Wave(plan.loads, plan.load_slots)
+            raise BackendError(f"layer {layer}: {error}") from error

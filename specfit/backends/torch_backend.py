@@ -28,6 +28,7 @@ from specfit.backends.target import Target, TargetPass
 from specfit.backends.text_rules import TextRules
 from specfit.core.backend import Backend, Prefill, Request, Verification
 from specfit.core.cache import ExpertCache, make_cache
+from specfit.core.cache.ahead import AheadOfPass
 from specfit.core.errors import BackendError, CheckpointError, InvalidInputError
 from specfit.core.experts import Residency
 from specfit.core.selection import Selection
@@ -92,6 +93,7 @@ class TorchBackend(Backend):
         self._target = Target(checkpoint, weights, self._store, self.layout)
         self._drafter = self._make_drafter(drafter)
         self._held = HeldText()
+        self._ahead = AheadOfPass(self.geometry)
         self._is_started = False
         self._verified: tuple[Verification, TargetPass] | None = None
         self._num_committed = 0
@@ -197,6 +199,11 @@ class TorchBackend(Backend):
         """See `Backend.residency`."""
         return self.cache.residency()
 
+    def prefetch(self, wanted: NDArray[np.float32]) -> None:
+        """See `Backend.prefetch`. What is fetched counts as resident at once."""
+        self._check_started()
+        self._store.bring_ahead(self._ahead.fetch(wanted, self.cache))
+
     @torch.inference_mode()
     def draft_level(self, plan: DraftPlan, tree: DraftTree) -> DraftLevel:
         """See `Backend.draft_level`. Without a head the level is empty."""
@@ -221,6 +228,7 @@ class TorchBackend(Backend):
             logits = self._rules.apply(logits, _paths(tree, nodes))
         draw = self._sampler.draw(logits, self._num_committed + depths.astype(np.int64))
         counts = self._store.counts
+        num_prefetched, num_wasted = self._ahead.take(result.routing)
         stall_s = self.device.counters.stall_s - stalled
         verification = Verification(
             nodes=nodes,
@@ -233,6 +241,8 @@ class TorchBackend(Backend):
             num_evictions=counts.num_evictions,
             stall_s=stall_s,
             compute_s=self.clock() - started - stall_s,
+            num_prefetched=num_prefetched,
+            num_wasted=num_wasted,
         )
         self._verified = (verification, result)
         return verification
@@ -303,6 +313,7 @@ class TorchBackend(Backend):
         self._is_started = False  # until the prompt has been run
         self._verified = None
         self._num_committed = 0
+        self._ahead = AheadOfPass(self.geometry)
         self._sampler = TargetSampler(request.sampling)
         has_rules = request.sampling.reads_text
         self._rules = TextRules(request, self.geometry.vocab_size) if has_rules else None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from specfit.core.backend import Request
     from specfit.core.decode import DecodeResult, Observer
     from specfit.core.policy import Policy
+    from specfit.sim.metrics import Metrics
 
 
 @with_options
@@ -79,9 +80,16 @@ def statistics_line(live: Live, result: DecodeResult) -> str:
         f"{len(result.tokens)} tokens ({result.stop_reason}), "
         f"{m.tokens_per_s:.1f} tokens/s without prefill, "
         f"{m.committed_per_cycle:.2f} committed and {m.verified_per_cycle:.2f} verified a cycle, "
-        f"{m.copied_per_token:.1f} experts copied a token, hit rate {m.hit_rate:.2f}; "
+        f"{m.copied_per_token:.1f} experts copied a token{_ahead(m)}, hit rate {m.hit_rate:.2f}; "
         f"cache {live.options.cache}, {live.link_label}"
     )
+
+
+def _ahead(m: Metrics) -> str:
+    """Say what was copied ahead, if anything was."""
+    if not m.num_prefetched:
+        return ""
+    return f" ({m.num_prefetched} ahead, {m.num_wasted} of them for nothing)"
 
 
 def json_row(live: Live, policy: Policy, prompt: Prompt, result: DecodeResult) -> dict[str, Any]:
@@ -98,6 +106,8 @@ def json_row(live: Live, policy: Policy, prompt: Prompt, result: DecodeResult) -
         "tokens": list(result.tokens),
         "stop_reason": result.stop_reason,
         **json_values(COUNTS, m),
+        "num_prefetched": m.num_prefetched,
+        "num_wasted": m.num_wasted,
         "tokens_per_s": m.tokens_per_s,
         **manifest(policy=policy.to_spec(), **live.specs()),
     }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from specfit.cli.console import progress
 from specfit.cli.inputs import Inputs
 from specfit.cli.live_options import LiveOptions, ModelOptions
-from specfit.cli.specs import LinkSpec, cost_from, link_from, profile_from
+from specfit.cli.specs import LinkSpec, cost_from, link_from, prefetcher_from, profile_from
 from specfit.core.backend import Request
 from specfit.core.decode import DecodeLoop, Observer
 from specfit.core.errors import InvalidInputError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from specfit.backends.torch_backend import TorchBackend
     from specfit.core.cost import CostModel
     from specfit.core.policy import Policy
+    from specfit.core.prefetch import Prefetcher
     from specfit.core.profile import HardwareProfile
 
 
@@ -34,6 +35,7 @@ class Live:
     profile: HardwareProfile
     inputs: Inputs
     cost: CostModel
+    prefetcher: Prefetcher | None = None
 
     def request(self, prompt: str, max_new_tokens: int) -> Request:
         """Return the request to continue a text, ended by the model's own stop tokens.
@@ -67,6 +69,7 @@ class Live:
             self.inputs.predictor,
             self.inputs.acceptance,
             observers,
+            prefetcher=self.prefetcher,
         )
 
     @property
@@ -87,6 +90,7 @@ class Live:
             "model": self.options.model,
             "head": None if head is None else str(head),
             "cache": self.options.cache,
+            "prefetch": self.options.prefetch,
             **{
                 key: said[key]
                 for key in ("drafter", "device", "precision", "weight_format", "link")
@@ -121,6 +125,7 @@ def open_live(options: LiveOptions, bars: Progress | None = None) -> Iterator[Li
     folder, sampling = model_folder(options.model), options.sampling
     link = None if options.link is None else link_from(options.link)
     given = None if options.profile is None else profile_from(options.profile)
+    prefetcher = prefetcher_from(options.prefetch, live=True)
     with load_backend(options, cache=options.cache, bars=bars) as backend:
         named = Named(options.predictor, options.acceptance)
         inputs = chosen_live(folder, options.head, named, backend.geometry, sampling)
@@ -128,7 +133,7 @@ def open_live(options: LiveOptions, bars: Progress | None = None) -> Iterator[Li
         cost = cost_from(options.cost, profile)
         warm_up_search()
         warm_up_inputs(inputs.predictor, inputs.acceptance, backend.geometry)
-        yield Live(options, backend, profile, inputs, cost)
+        yield Live(options, backend, profile, inputs, cost, prefetcher)
 
 
 def load_backend(

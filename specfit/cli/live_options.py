@@ -66,7 +66,7 @@ class LiveOptions(ModelOptions):
 
     Parameters
     ----------
-    cache, cost : str
+    cache, cost, prefetch : str
         Specs.
     profile : str, optional
         Name or file of a hardware profile; without one the machine is measured.
@@ -79,6 +79,7 @@ class LiveOptions(ModelOptions):
 
     cache: options.OneCache = "lru:25%"
     cost: options.Cost = "profile"
+    prefetch: options.Prefetch = "none"
     profile: options.Profile = None
     temperature: options.Temperature = 0.0
     top_k: options.TopK = 0

@@ -60,6 +60,17 @@ Profile = Annotated[
         "--profile", help="Hardware profile: a TOML file of `specfit calibrate`, or a name."
     ),
 ]
+Prefetch = Annotated[
+    str,
+    typer.Option(
+        "--prefetch",
+        help="What is copied ahead: none, previous or predicted:min_prob=0.5; oracle in replays.",
+    ),
+]
+RecordedPrefetch = Annotated[
+    str | None,
+    typer.Option("--prefetch", help="As in decode, or oracle; by default the recorded one."),
+]
 Link = Annotated[
     str | None,
     typer.Option(

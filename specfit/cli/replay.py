@@ -40,9 +40,6 @@ Overlap = Annotated[
         help="What hides copies: none, resident, layer or pass; by default the profile's."
     ),
 ]
-Prefetch = Annotated[
-    str, typer.Option(help="What is copied ahead: none, previous, predicted:min_prob=0.5, oracle.")
-]
 Host = Annotated[
     str | None,
     typer.Option(
@@ -75,7 +72,7 @@ def replay(
     predictor: Predictor = None,
     acceptance: Acceptance = None,
     overlap: Overlap = None,
-    prefetch: Prefetch = "none",
+    prefetch: options.RecordedPrefetch = None,
     host: Host = None,
     backend: RunOn = None,
     folder: Folder = Path(),
@@ -85,8 +82,8 @@ def replay(
 ) -> None:
     """Replay a trace under other policies and caches, in simulated time: no model, no GPU needed.
 
-    By default under the policy and with the cache of the recording. With --backend passes run for
-    real, over random experts.
+    By default under the policy, with the cache and with the prefetching of the recording. With
+    --backend passes run for real, over random experts.
 
     Example: specfit replay trace/ --policy eagle3:depth=5,top_k=4 --policy specfit --cache lru:50%
     """
@@ -100,10 +97,10 @@ def replay(
         raise InvalidInputError(
             "--set needs exactly one --policy; got several. Write name:key=value instead."
         )
-    if backend is not None and (prefetch != "none" or host is not None or plot is not None):
+    if backend is not None and (host is not None or plot is not None):
         raise InvalidInputError(
-            "--backend runs passes for real, without copies ahead, a host tier or a plot. Leave "
-            "--prefetch, --host and --plot out."
+            "--backend runs passes for real, without a host tier or a plot. Leave --host and "
+            "--plot out."
         )
     reader = TraceReader(trace)
     ours = recorded_policy(reader.metadata)
@@ -125,7 +122,7 @@ def replay(
         cost_from(cost, hardware),
         inputs,
         max_prompts,
-        prefetch=prefetch,
+        prefetch=prefetch or reader.metadata.specs.get("prefetch") or "none",
         host=host,
     )
     specs = [(p, c) for c in cache for p in policy]

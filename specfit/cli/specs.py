@@ -57,18 +57,30 @@ def cost_from(spec: str, profile: HardwareProfile) -> CostModel:
     return build(costs, name, params, CostModel, profile=profile)  # type: ignore[type-abstract]
 
 
-def prefetcher_from(spec: str) -> Prefetcher | None:
+def prefetcher_from(spec: str, *, live: bool = False) -> Prefetcher | None:
     """Return the prefetcher of a spec, or None for ``none``, which wants nothing.
+
+    Parameters
+    ----------
+    live : bool
+        Whether there is no trace that it could look at.
 
     Raises
     ------
     UnknownPluginError, InvalidInputError
-        No such prefetcher, no such parameter, or a value of the wrong kind.
+        No such prefetcher, no such parameter, a value of the wrong kind, or one for replays alone.
     """
     import specfit.sim.prefetch_oracle  # noqa: F401 - registers it
     from specfit.core.prefetch import prefetchers
+    from specfit.sim.replay import TracePrefetcher
 
-    return None if spec == "none" else prefetchers.make(spec)
+    prefetcher = None if spec == "none" else prefetchers.make(spec)
+    if live and isinstance(prefetcher, TracePrefetcher):
+        raise InvalidInputError(
+            f"the prefetcher '{spec}' must be replayed: it looks at a trace. Give previous or "
+            f"predicted to decode."
+        )
+    return prefetcher
 
 
 def profile_from(name: str) -> HardwareProfile:

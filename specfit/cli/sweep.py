@@ -20,7 +20,7 @@ import specfit
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, print_table, progress
 from specfit.cli.input_specs import Acceptance, Predictor
-from specfit.cli.replay import Host, Overlap, Prefetch
+from specfit.cli.replay import Host, Overlap
 from specfit.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def sweep(
     predictor: Predictor = None,
     acceptance: Acceptance = None,
     overlap: Overlap = None,
-    prefetch: Prefetch = "none",
+    prefetch: options.Prefetch = "none",
     host: Host = None,
     jobs: Jobs = -1,
     engine: Engine = "local",

@@ -52,6 +52,10 @@ class PassRunner(ABC):
         """Forget what is resident."""
 
     @abstractmethod
+    def prefetch(self, wanted: NDArray[np.float32]) -> None:
+        """Copy experts ahead of the next pass: how much each is wanted, float32[L, E]; 0 not."""
+
+    @abstractmethod
     def run(self, routing: NDArray[np.int16]) -> RanPass:
         """Run a pass over n tokens; `routing`, int16[n, L, K], are the experts of each.
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core._jit import kernel
+from specfit.core.cache.base import needed_by
 from specfit.core.decode import DecodeResult
 from specfit.core.experts import ModelGeometry
-from specfit.sim.expert_pass import needed_by
 
 _NEVER = np.iinfo(np.int32).max
 

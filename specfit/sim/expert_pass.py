@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.cache._kernels import mark_needed
-from specfit.core.cache.base import ExpertCache
-from specfit.core.experts import ModelGeometry
+from specfit.core.cache.base import ExpertCache, needed_by
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +60,6 @@ def run_pass(
 def read_from_disk(host: ExpertCache, layer: int, experts: NDArray[np.int64]) -> int:
     """Bring experts of a layer into host memory; return how many were on disk."""
     return sum(len(wave.loads) for wave in host.waves(layer, experts))
-
-
-def needed_by(routing: NDArray[np.int16], geometry: ModelGeometry) -> NDArray[np.bool_]:
-    """Return the experts that a pass needs, bool[L, E]; routing is int16[n, L, K]."""
-    needed = np.zeros((geometry.num_layers, geometry.num_experts), bool)
-    mark_needed(routing, needed)
-    return needed
 
 
 def run_prefill(

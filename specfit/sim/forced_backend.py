@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.backend import Backend, Verification
+from specfit.core.backend import Verification
 from specfit.core.errors import InvalidInputError
 from specfit.core.passes import PassRunner, RanPass
 from specfit.core.profile import HardwareProfile
@@ -77,8 +77,8 @@ class ForcedBackend(ReplayBackend):
         return verification
 
     def prefetch(self, wanted: NDArray[np.float32]) -> None:
-        """See `Backend.prefetch`: refused, since nothing is copied ahead."""
-        Backend.prefetch(self, wanted)
+        """See `Backend.prefetch`; copied for real."""
+        self._passes.prefetch(wanted)
 
     def clock(self) -> float:
         """Return the machine's seconds without those of looking things up in the trace."""

@@ -21,7 +21,7 @@ from specfit.core.passes import RanPass
 from specfit.core.profile import HardwareProfile
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftLevel, DraftPlan, DraftTree
-from specfit.sim.ahead import AheadOfPass
+from specfit.sim.ahead import TimedAhead
 from specfit.sim.drawn import EMPTY_LEVEL, DrawnTree, drawn_by_plan, drawn_in_run, only_root
 from specfit.sim.expert_pass import run_pass, run_prefill
 from specfit.sim.near_ties import NearTie, follow_text
@@ -87,7 +87,7 @@ class ReplayBackend(Backend):
         self._row: Row | None = None
         self._position = 0  # of the root in the whole text
         self._drawn: DrawnTree | None = None
-        self._ahead = AheadOfPass(self.geometry)
+        self._ahead = TimedAhead(self.geometry)
 
     def requests(self) -> Iterator[Request]:
         """Yield the trace's requests in order; run each before taking the next."""
@@ -105,7 +105,7 @@ class ReplayBackend(Backend):
         """
         prompt = self._find(request)
         seconds = self._run_prompt(prompt.row)
-        self._ahead = AheadOfPass(self.geometry)
+        self._ahead = TimedAhead(self.geometry)
         self._prompt = prompt
         self._groups = prompt.cursor()
         self._group = self._row = None

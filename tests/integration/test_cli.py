@@ -115,6 +115,30 @@ def test_statistics_go_to_stderr_and_call_an_emulated_link_so(profile):
     assert "tokens/s" not in made.stdout
 
 
+def test_what_is_copied_ahead_is_told_recorded_and_replayed(tmp_path, two, profile):
+    ahead = (
+        "--prefetch",
+        "previous:num_tokens=4",
+        "--cache",
+        "lru:25%",
+        "--profile",
+        profile,
+        "-n",
+        "12",
+    )
+    row = json.loads(run("decode", "--prompt", "Once", *ahead, "--json").stdout)
+    assert row["prefetch"] == ahead[1] and 0 < row["num_wasted"] < row["num_prefetched"]
+    said = run("decode", "--prompt", "Once", *ahead).stderr
+    assert f"({row['num_prefetched']} ahead, {row['num_wasted']} of them for nothing)" in said
+    run("record", "-o", tmp_path / "trace", "--prompts", two, *ahead, "--policy", POLICIES[1])
+    again = json.loads(run("replay", tmp_path / "trace", "--json").stdout)
+    assert again["prefetch"] == ahead[1] and again["num_prefetched"] > 0
+    without = json.loads(run("replay", tmp_path / "trace", "--prefetch", "none", "--json").stdout)
+    assert without["num_prefetched"] == 0
+    refused = run("decode", "--prompt", "Once", "--prefetch", "oracle", "--profile", profile)
+    assert refused.exit_code == 2 and "must be replayed" in refused.stderr
+
+
 def test_two_seeds_sample_two_texts_and_one_seed_one(profile):
     args = ("decode", "--prompt", QUESTION, "-n", 24, "--profile", profile, "--temperature", 1)
     texts = [run(*args, "--seed", seed).stdout for seed in (1, 1, 2)]

@@ -26,11 +26,13 @@ from specfit.backends.forced import ForcedExperts
 from specfit.backends.random_bank import expert_shape, memory_bank, write_bank
 from specfit.backends.ssd import SsdDevice
 from specfit.cli.main import app
+from specfit.core.backend import Verification
 from specfit.core.cache import caches, make_cache
 from specfit.core.decode import DecodeLoop, DecodeResult
 from specfit.core.errors import BackendError, CheckpointError, InvalidInputError
 from specfit.core.experts import ModelGeometry
 from specfit.core.policy import policies
+from specfit.core.prefetch import Prefetcher, PreviousToken
 from specfit.report.measures import COUNTS
 from specfit.sim.forced_backend import ForcedBackend
 from specfit.sim.record_positions import record_positions
@@ -87,8 +89,11 @@ def forced(trace: Path, cache: str, bank: Bank, device: Device) -> ForcedBackend
     return ForcedBackend(TraceReader(trace), passes, toy_backend().profile)
 
 
-def decode(backend: ForcedBackend, policy: str) -> list[DecodeResult]:
-    loop = DecodeLoop(backend, policies.make(policy), **parts(toy_backend()))
+def decode(
+    backend: ReplayBackend, policy: str, prefetcher: Prefetcher | None = None
+) -> list[DecodeResult]:
+    given = parts(toy_backend())
+    loop = DecodeLoop(backend, policies.make(policy), **given, prefetcher=prefetcher)
     return [loop.run(request) for request in backend.requests()]
 
 
@@ -250,10 +255,28 @@ def test_weights_of_another_shape_are_refused(positions: Path, device: SsdDevice
         ForcedBackend(TraceReader(positions), passes, toy_backend().profile)
 
 
-def test_nothing_is_copied_ahead(positions: Path, weights: Path, device: SsdDevice) -> None:
-    backend = forced(positions, "lru:25%", bank_of(weights), device)
-    with pytest.raises(BackendError, match="does not prefetch"):
-        backend.prefetch(np.ones((SHAPE.num_layers, SHAPE.num_experts), np.float32))
+@pytest.mark.parametrize("cache", ["lru:50%", "none"])
+def test_what_is_copied_ahead_counts_as_in_the_simulator(
+    positions: Path, weights: Path, device: SsdDevice, cache: str
+) -> None:
+    prefetcher = PreviousToken(2)
+    backend = forced(positions, cache, bank_of(weights), device)
+    results = decode(backend, POLICIES[1], prefetcher)
+    simulator = ReplayBackend(
+        TraceReader(positions), make_cache(cache, SHAPE), toy_backend().profile
+    )
+    again = decode(simulator, POLICIES[1], prefetcher)
+    assert_same_decisions(results, again)
+    ahead = [[(a.num_prefetched, a.num_wasted) for a in answers(r)] for r in (results, again)]
+    assert ahead[0] == ahead[1]
+    assert 0 < sum(wasted for _, wasted in ahead[0]) < sum(copies for copies, _ in ahead[0])
+    copies = sum(int(a.num_misses.sum()) + a.num_prefetched for a in answers(results))
+    assert device.counters.num_copies == copies + prompt_copies(backend, cache)
+    assert backend._passes.store.slot_bytes_are_current()
+
+
+def answers(results: list[DecodeResult]) -> list[Verification]:
+    return [cycle.outcome.verification for result in results for cycle in result.cycles]
 
 
 # The command line: the same over random experts of the trace's shape.
@@ -281,13 +304,15 @@ def run_cli(folder: Path, *words: object) -> Result:
 
 @pytest.mark.parametrize("name", ["cpu", "ssd"])
 def test_replay_runs_passes_for_real(command_trace: Path, tmp_path: Path, name: str) -> None:
-    told = run_cli(command_trace, "--json")
-    forced_too = run_cli(command_trace, "--json", "--backend", name, "--folder", tmp_path)
+    ahead = ("--json", "--prefetch", "previous")
+    told = run_cli(command_trace, *ahead)
+    forced_too = run_cli(command_trace, *ahead, "--backend", name, "--folder", tmp_path)
     assert forced_too.exit_code == 0, forced_too.stderr
     pairs = zip(told.stdout.splitlines(), forced_too.stdout.splitlines(), strict=True)
     for simulated, measured in ((json.loads(a), json.loads(b)) for a, b in pairs):
-        for key in (measure.key for measure in COUNTS):
+        for key in (*(measure.key for measure in COUNTS), "num_prefetched", "wasted_bytes"):
             assert simulated[key] == measured[key]
+        assert measured["num_prefetched"] > 0
         assert measured["copied_per_token"] > 0
         assert measured["measured_tokens_per_s"] > 0
         assert "simulated_tokens_per_s" not in measured
@@ -306,7 +331,7 @@ def test_the_table_says_that_it_was_measured(command_trace: Path, tmp_path: Path
     ("words", "said"),
     [
         (("--backend", "tpu"), "device must be"),
-        (("--backend", "cpu", "--prefetch", "previous"), "Leave"),
+        (("--backend", "cpu", "--host", "lru:50%"), "Leave"),
     ],
 )
 def test_what_cannot_run_for_real_is_refused(

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from specfit.backends import load
+from specfit.backends.cpu import CpuDevice
 from specfit.backends.reference import StockModel
 from specfit.core.backend import Request
 from specfit.core.cost import ProfileCost
 from specfit.core.decode import DecodeLoop, DecodeResult
 from specfit.core.noise import Sampling
 from specfit.core.policy import Policy
+from specfit.core.prefetch import Prefetcher, PrefetchView, PreviousToken
 from specfit.core.profile import HardwareProfile
 from specfit.data import FOLDER, PROMPTS
 from specfit.policies.autoregressive import Autoregressive
@@ -27,6 +29,7 @@ from tests.unit.backends.models import (
     PROMPT,
     V,
     decode,
+    late_device,
     oracle_backend,
     random_backend,
     stock_text,
@@ -60,6 +63,32 @@ def test_greedy_text_is_that_of_generate(policy: str, cache: str) -> None:
             result = decode(backend, POLICIES[policy], request, key)
             assert result.tokens == stock_text(request)
             assert backend._store.slot_bytes_are_current()
+
+
+class WantsAnything(Prefetcher):
+    """Wants experts at random, right or wrong."""
+
+    def wanted(self, view: PrefetchView) -> np.ndarray:
+        assert view.cycle is not None
+        drawn = np.random.default_rng(view.cycle.cycle_index).random(view.nothing().shape)
+        return np.where(drawn > 0.7, drawn, 0).astype(np.float32)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("prefetcher", [PreviousToken(3), WantsAnything()])
+def test_copies_ahead_do_not_change_the_text(
+    prefetcher: Prefetcher, cache: str, is_late: bool
+) -> None:
+    request = Request(PROMPT, 30)
+    text = stock_text(request)
+    with oracle_backend(cache, PROMPT + text, late_device() if is_late else CpuDevice()) as backend:
+        for key in range(3):
+            result = decode(backend, RandomPolicy(), request, key, prefetcher)
+            assert result.tokens == text
+            assert backend._store.slot_bytes_are_current()
+            ahead = sum(c.outcome.verification.num_prefetched for c in result.cycles)
+            assert ahead > 0 or (cache == "lru:100%" and prefetcher == PreviousToken(3))
 
 
 @pytest.mark.parametrize("cache", CACHES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from specfit.core.cost import ProfileCost
 from specfit.core.decode import DecodeLoop, DecodeResult
 from specfit.core.noise import Sampling
 from specfit.core.policy import policies
+from specfit.core.prefetch import PredictedUnion, Prefetcher, PreviousToken
 from specfit.core.tree import DraftPlan
 from specfit.data import model_folder
 from specfit.policies.inputs import load_inputs
@@ -36,6 +38,7 @@ PROMPTS = (
     "Janet has 3 apples and buys 4 more. How many apples does she have?",
     "A train travels 60 miles in 2 hours. How fast is it?",
 )
+COUNTERS = ("num_hits", "num_misses", "num_evictions", "num_prefetched", "num_wasted")
 POLICIES = ("autoregressive", "eagle3:depth=4,top_k=3,max_nodes=12", "specfit")
 PLANS = (DraftPlan(4, 3, 64), DraftPlan(5, 4, 64))
 
@@ -53,33 +56,47 @@ def requests(backend: TorchBackend, sampling: Sampling, num_tokens: int) -> list
     ]
 
 
-def loop(backend: TorchBackend | ReplayBackend, policy: str, sampling: Sampling) -> DecodeLoop:
+def loop(
+    backend: TorchBackend | ReplayBackend,
+    policy: str,
+    sampling: Sampling,
+    prefetcher: Prefetcher | None = None,
+) -> DecodeLoop:
     predictor, acceptance = load_inputs(model_folder("tiny"), backend.geometry, sampling)
-    return DecodeLoop(backend, policies.make(policy), ProfileCost(PROFILE), predictor, acceptance)
+    return DecodeLoop(
+        backend,
+        policies.make(policy),
+        ProfileCost(PROFILE),
+        predictor,
+        acceptance,
+        prefetcher=prefetcher,
+    )
 
 
 def record(
-    backend: TorchBackend, folder: Path, policy: str, sampling: Sampling, num_tokens: int
+    backend: TorchBackend,
+    folder: Path,
+    policy: str,
+    sampling: Sampling,
+    num_tokens: int,
+    prefetcher: Prefetcher | None = None,
 ) -> list[DecodeResult]:
-    live = loop(backend, policy, sampling)
+    live = loop(backend, policy, sampling, prefetcher)
     with TraceWriter.create(folder, metadata_of(backend, "run")) as writer:
-        observed = DecodeLoop(
-            live.backend,
-            live.policy,
-            live.cost,
-            live.predictor,
-            live.acceptance,
-            observers=[RunRecorder(writer)],
-        )
+        observed = replace(live, observers=[RunRecorder(writer)])
         return [observed.run(request) for request in requests(backend, sampling, num_tokens)]
 
 
 def replayed(
-    folder: Path, policy: str, cache_spec: str, sampling: Sampling
+    folder: Path,
+    policy: str,
+    cache_spec: str,
+    sampling: Sampling,
+    prefetcher: Prefetcher | None = None,
 ) -> tuple[list[DecodeResult], ReplayBackend]:
     trace = TraceReader(folder)
     backend = ReplayBackend(trace, make_cache(cache_spec, trace.metadata.geometry), PROFILE)
-    replay = loop(backend, policy, sampling)
+    replay = loop(backend, policy, sampling, prefetcher)
     return [replay.run(request) for request in backend.requests()], backend
 
 
@@ -98,7 +115,7 @@ def differences(ours: Sequence[DecodeResult], theirs: Sequence[DecodeResult]) ->
                         getattr(x.outcome.verification, name),
                         getattr(y.outcome.verification, name),
                     )
-                    for name in ("num_hits", "num_misses", "num_evictions")
+                    for name in COUNTERS
                 },
             }
             found += [
@@ -144,6 +161,35 @@ def test_a_run_replays_exactly_without_its_decisions(
     again, _ = replayed(tmp_path / "bare", policy, cache_spec, sampling)
     assert sum(len(result.cycles) for result in live) > len(PROMPTS)
     assert differences(live, again) == []
+
+
+@pytest.mark.parametrize("cache_spec", ["lru:25%", "sieve:50%", "none"])
+@pytest.mark.parametrize(
+    "prefetcher", [PreviousToken(2), PredictedUnion(0.3)], ids=["previous", "predicted"]
+)
+def test_a_run_that_copied_ahead_replays_exactly(
+    tiny: TorchBackend, tmp_path: Path, prefetcher: Prefetcher, cache_spec: str
+) -> None:
+    tiny.set_cache(cache_spec)
+    policy, counters = POLICIES[2], tiny.device.counters
+    plain = [loop(tiny, policy, Sampling()).run(r) for r in requests(tiny, Sampling(), 24)]
+    live = record(tiny, tmp_path / "run", policy, Sampling(), 24, prefetcher)
+    assert [r.tokens for r in live] == [r.tokens for r in plain]
+    assert tiny._store.slot_bytes_are_current()
+    strip_decisions(tmp_path / "run", tmp_path / "bare")
+    again, _ = replayed(tmp_path / "bare", policy, cache_spec, Sampling(), prefetcher)
+    assert differences(live, again) == []
+    answers = [cycle.outcome.verification for result in live for cycle in result.cycles]
+    ahead = sum(answer.num_prefetched for answer in answers)
+    assert 0 < sum(answer.num_wasted for answer in answers) < ahead
+    before = counters.num_copies
+    one = loop(tiny, policy, Sampling(), prefetcher).run(live[0].request)
+    of_cycles = sum(
+        int(c.outcome.verification.num_misses.sum()) + c.outcome.verification.num_prefetched
+        for c in one.cycles
+    )
+    of_prompt = make_cache(cache_spec, tiny.geometry).run_pass(one.prefill.routing)[1].sum()
+    assert counters.num_copies - before == of_cycles + of_prompt
 
 
 @cache

@@ -204,7 +204,7 @@ class ExpertCache(ABC):
             Hits, misses and evictions of each layer.
         """
         self._note_pass(routing)
-        needed = self._needed(routing)
+        needed = needed_by(routing, self.geometry)
         counts = np.zeros((3, self.num_layers), np.int64)
         for layer in range(self.num_layers):
             for wave in self.waves(layer, np.flatnonzero(needed[layer])):
@@ -259,12 +259,6 @@ class ExpertCache(ABC):
             for layer in range(self.num_layers):
                 self.note_tokens(layer, tokens[layer])
 
-    def _needed(self, routing: NDArray[np.int16]) -> NDArray[np.bool_]:
-        """Return the experts that a pass needs in each layer, bool[L, E]."""
-        needed = np.zeros((self.num_layers, self.num_experts), bool)
-        mark_needed(routing, needed)
-        return needed
-
     def _victims(self, layer: int, experts: IdArray, num_loads: int) -> IdArray:
         """Return the experts that leave so that `num_loads` find room beside those needed."""
         candidates = np.empty(self.num_experts, np.int64)
@@ -286,6 +280,13 @@ class ExpertCache(ABC):
 
 
 caches: Registry[ExpertCache] = Registry("cache", "specfit.caches")
+
+
+def needed_by(routing: NDArray[np.int16], geometry: ModelGeometry) -> NDArray[np.bool_]:
+    """Return the experts that a pass needs, bool[L, E]; routing is int16[n, L, K]."""
+    needed = np.zeros((geometry.num_layers, geometry.num_experts), bool)
+    mark_needed(routing, needed)
+    return needed
 
 
 def make_cache(spec: str, geometry: ModelGeometry, *, live: bool = False) -> ExpertCache:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.cache._kernels import serve_pass, take_smallest
-from specfit.core.cache.base import ExpertCache, IdArray, LoadPlan
+from specfit.core.cache.base import ExpertCache, IdArray, LoadPlan, needed_by
 
 
 class KeyedCache(ExpertCache):
@@ -51,7 +51,7 @@ class KeyedCache(ExpertCache):
 
     def run_pass(self, routing: NDArray[np.int16]) -> IdArray:
         """See `ExpertCache.run_pass`."""
-        needed = self._needed(routing)
+        needed = needed_by(routing, self.geometry)
         if self.keys_follow_uses and needed.sum(axis=1).max() > self.capacity:
             return super().run_pass(routing)  # the keys change from wave to wave
         self._note_pass(routing)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.cache._sieve_kernels import choose, requeue, serve_pass
-from specfit.core.cache.base import ExpertCache, IdArray, LoadPlan, caches
+from specfit.core.cache.base import ExpertCache, IdArray, LoadPlan, caches, needed_by
 
 
 @caches.register("sieve")
@@ -70,7 +70,7 @@ class Sieve(ExpertCache):
             self._is_marked,
             self._last_used,
             self._loaded,
-            self._needed(routing),
+            needed_by(routing, self.geometry),
             self.capacity,
             self._num_requests,
             counts,

@@ -18,6 +18,7 @@ from transformers.utils import logging
 from specfit.backends import load
 from specfit.backends.checkpoint import Checkpoint
 from specfit.backends.cpu import CpuDevice
+from specfit.backends.device import Device
 from specfit.backends.eagle3_checkpoint import HeadCheckpoint
 from specfit.backends.reference import greedy_settings
 from specfit.backends.torch_backend import TorchBackend
@@ -25,6 +26,7 @@ from specfit.core.backend import Request
 from specfit.core.cost import ProfileCost
 from specfit.core.decode import DecodeLoop, DecodeResult
 from specfit.core.policy import Policy
+from specfit.core.prefetch import Prefetcher
 from specfit.core.tree import DraftLevel, DraftPlan, DraftTree
 from specfit.testing.adversarial_device import AdversarialDevice
 from specfit.testing.examples import DrafterAcceptance, UniformPredictor, example_profile
@@ -165,7 +167,11 @@ def stock_text(request: Request) -> tuple[int, ...]:
 
 
 def decode(
-    backend: TorchBackend, policy: Policy, request: Request, policy_key: int = 0
+    backend: TorchBackend,
+    policy: Policy,
+    request: Request,
+    policy_key: int = 0,
+    prefetcher: Prefetcher | None = None,
 ) -> DecodeResult:
     return DecodeLoop(
         backend,
@@ -174,6 +180,7 @@ def decode(
         UniformPredictor(backend.geometry),
         DrafterAcceptance(),
         policy_key=policy_key,
+        prefetcher=prefetcher,
     ).run(request)
 
 
@@ -214,10 +221,12 @@ class OracleBackend(TorchBackend):
         return tokens
 
 
-def oracle_backend(cache: str, truth: tuple[int, ...]) -> OracleBackend:
+def oracle_backend(
+    cache: str, truth: tuple[int, ...], device: Device | None = None
+) -> OracleBackend:
     folder = random_model()[0]
     checkpoint = Checkpoint.open(folder)
     head = HeadCheckpoint.load(folder / "eagle3", checkpoint.config)
-    backend = OracleBackend(checkpoint, head, CpuDevice(), cache, torch.float32, 512)
+    backend = OracleBackend(checkpoint, head, device or CpuDevice(), cache, torch.float32, 512)
     backend.truth = truth
     return backend

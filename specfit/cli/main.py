@@ -20,6 +20,7 @@ from specfit.cli import (
     demo,
     doctor,
     explain,
+    export,
     fit,
     import_,
     memory,
@@ -121,6 +122,7 @@ app.command()(chat.chat)
 app.command()(memory.memory)
 app.command()(synth.synth)
 app.command("import")(import_.import_)
+app.command()(export.export)
 app.command()(report.report)
 app.command()(repair.repair)
 app.command()(calibrate.calibrate)

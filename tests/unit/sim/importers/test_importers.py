@@ -17,6 +17,7 @@ from specfit.policies.autoregressive import Autoregressive
 from specfit.policies.eagle3 import Eagle3
 from specfit.policies.predictors import Uniform
 from specfit.sim.importers import FORMATS, import_trace
+from specfit.sim.importers.exported import export_trace
 from specfit.sim.importers.imported import ImportedText, ImportOptions
 from specfit.sim.importers.policylang import write as write_policylang
 from specfit.sim.replay import replay
@@ -179,6 +180,22 @@ def test_what_is_exported_to_policylang_comes_back(tmp_path):
     _, prompt, rows = only_text(tmp_path / "t")
     assert (prompt.request.prompt, prompt.text[:2]) == ((5,), (6, 7))
     assert [row.answers.routing[0].tolist() for row in rows] == [[[3, 0]], [[1, 0]]]
+
+
+def test_a_trace_is_exported_with_what_the_target_has_run(tmp_path):
+    import_trace("llama-moe-trace", save(tmp_path, "t.csv", LLAMA), tmp_path / "t", SIZE)
+    assert export_trace("policylang", TraceReader(tmp_path / "t"), tmp_path / "out.parquet") == 1
+    import_trace("policylang", tmp_path / "out.parquet", tmp_path / "back", SIZE)
+    (_, prompt, rows), (_, again, rows_again) = (
+        only_text(tmp_path / name) for name in ("t", "back")
+    )
+    assert again.row.routing.tolist() == prompt.row.routing.tolist()
+    routing, routing_again = (
+        [row.answers.routing[0].tolist() for row in of] for of in (rows, rows_again)
+    )
+    assert routing_again == routing
+    with pytest.raises(InvalidInputError, match="Did you mean 'policylang'"):
+        export_trace("policy-lang", TraceReader(tmp_path / "t"), tmp_path / "x")
 
 
 def sglang_file(path, records=None):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -46,10 +48,16 @@ TORCH_EXTRA = ("torch", "transformers", "tokenizers")
 class Verbs(TyperGroup):
     """The verbs; an error made on purpose ends as one line on stderr and status 2."""
 
+    def make_context(self, *args: Any, **given: Any) -> Any:
+        """Read what stands before the verb."""
+        with _interrupted_in_a_line():
+            return super().make_context(*args, **given)
+
     def invoke(self, ctx: Any) -> Any:
         """Run a verb."""
         try:
-            return super().invoke(ctx)
+            with _interrupted_in_a_line():
+                return super().invoke(ctx)
         except SpecfitError as error:
             print_error(str(error))
             raise typer.Exit(MISUSE) from None
@@ -73,9 +81,16 @@ class Verbs(TyperGroup):
                 f"Run: pip install 'specfit[torch]'"
             )
             raise typer.Exit(MISUSE) from None
-        except KeyboardInterrupt as error:
-            print_error(f"interrupted; {str(error) or 'nothing was written'}.")
-            raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def _interrupted_in_a_line() -> Iterator[None]:
+    """Let Ctrl-C end as one line that says what was kept."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        print_error(f"interrupted; {str(error) or 'nothing was written'}.")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _drop_the_rest() -> None:

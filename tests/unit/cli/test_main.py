@@ -162,6 +162,28 @@ def test_an_interrupt_while_the_program_is_imported_is_one_line(monkeypatch, cap
     assert capsys.readouterr().err == "error: interrupted; nothing was written.\n"
 
 
+def test_an_interrupt_before_the_verb_is_one_line(run, monkeypatch):
+    def interrupted(*args, **given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("typer.core.TyperGroup.make_context", interrupted)
+    result = run("show", "caches")
+    assert result.exit_code == 130
+    assert result.stderr == "error: interrupted; nothing was written.\n"
+
+
+def test_an_interrupt_after_the_end_changes_nothing():
+    program = (
+        "import atexit, os, signal, sys\n"
+        "from specfit.cli.__main__ import run\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
+        "sys.argv = ['specfit', '--version']\n"
+        "run()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(("what", "name"), [("policies", "eagle3"), ("caches", "lru")])
 def test_show_lists_what_there_is(run, what, name):
     table, lines = run("show", what), run("show", what, "--json")

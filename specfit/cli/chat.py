@@ -65,7 +65,7 @@ class Conversation:
         self._has_template = bool(live.backend.tokenizer.chat_template)
 
     def ask(self, text: str, max_new_tokens: int) -> Request:
-        """Return the request that answers a line.
+        """Return the request that answers a line, with as many tokens as the context has left.
 
         Raises
         ------
@@ -74,22 +74,23 @@ class Conversation:
         """
         from specfit.core.backend import Request
 
-        tokenizer: Any = self._live.backend.tokenizer
+        backend = self._live.backend
+        tokenizer: Any = backend.tokenizer
         self._messages.append({"role": "user", "content": text})
         if self._has_template:
             made = tokenizer.apply_chat_template(self._messages, add_generation_prompt=True)
             self._tokens = list(getattr(made, "input_ids", made))
         else:
             self._tokens += tokenizer(text, verbose=False).input_ids
-        sampling = self._live.options.sampling
+        room = backend.max_context - len(self._tokens)
         request = Request(
             tuple(self._tokens),
-            max_new_tokens,
-            self._live.backend.stop_ids,
-            sampling,
+            max(1, min(max_new_tokens, room)),
+            backend.stop_ids,
+            self._live.options.sampling,
             keeps_prefix=True,
         )
-        self._live.backend.check_request(request)
+        backend.check_request(request)
         return request
 
     def add_answer(self, tokens: tuple[int, ...]) -> None:

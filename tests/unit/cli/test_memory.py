@@ -22,6 +22,8 @@ from specfit.cli.memory import (
 )
 from specfit.cli.specs import profile_from
 from specfit.core.shapes import KNOWN_SHAPES, QWEN3_30B_A3B
+from specfit.core.units import BYTES
+from tests.sources import ROOT
 
 
 def plan(device: float = 24, host: float = 64, **changes: Any):
@@ -161,3 +163,14 @@ def test_a_configuration_that_cannot_be_used_is_one_line(
     ran = CliRunner().invoke(app, ["memory", "--model", str(tmp_path)])
     assert ran.exit_code == 2
     assert message in ran.stderr and ran.stderr.count("\n") == 1
+
+
+def test_the_page_on_the_real_checkpoint_says_these_sizes() -> None:
+    page = (ROOT / "docs" / "how-to" / "run-qwen3-30b-a3b.md").read_text("utf-8")
+    found, quantised = plan(), plan(experts="int4")
+    assert f"{found.experts_bytes / GIB:.0f} GiB of experts in host memory" in page
+    assert f"{found.others_bytes / GIB:.1f} GiB of other weights on the device" in page
+    block, plain = quantised.expert_bytes / BYTES["MiB"], found.expert_bytes / BYTES["MiB"]
+    assert f"A block is then {block:.2f} MiB instead of {plain:.0f}" in page
+    slots = int(16 * GIB // (48 * found.expert_bytes))
+    assert f"`lru:{slots}` of 48 layers fits 16 GiB" in page

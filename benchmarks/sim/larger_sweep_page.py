@@ -1,0 +1,15 @@
+"""The larger sweep's findings for `docs/how-to/report-and-sweep.md`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def block(found: dict[str, Any]) -> str:
+    """Return the report's own sentences, and where they come from."""
+    quoted = "\n>\n".join(f"> {sentence}" for sentence in found["findings"])
+    made = found["manifest"]
+    return (
+        f"{found['cells']} cells, commit {made['commit']}. {found['source']}\n"
+        f"Predictor: {made['predictor']}; acceptance: {made['acceptance']}.\n\n{quoted}"
+    )

@@ -41,6 +41,7 @@ from specfit.core.cost import ProfileCost
 from specfit.core.decode import DecodeLoop, DecodeResult
 from specfit.core.noise import Sampling
 from specfit.core.policy import Policy
+from specfit.core.prefetch import Prefetcher
 from specfit.core.profile import HardwareProfile
 from specfit.core.search import warm_up as warm_up_search
 from specfit.policies import Autoregressive, Eagle3, SpecFit
@@ -89,14 +90,14 @@ class Bench:
             expected=tuple(self.expected[i] for i in chosen),
         )
 
-    def loop(self, policy: Policy) -> DecodeLoop:
+    def loop(self, policy: Policy, prefetcher: Prefetcher | None = None) -> DecodeLoop:
         """Return the decode loop of a policy, with the shipped inputs."""
         sampling = self.requests[0].sampling
         folder = self.backend.checkpoint.folder
         predictor, acceptance = load_inputs(folder, self.backend.geometry, sampling)
         warm_up(predictor, acceptance, self.backend.geometry)
         cost = ProfileCost(self.profile)
-        return DecodeLoop(self.backend, policy, cost, predictor, acceptance)
+        return DecodeLoop(self.backend, policy, cost, predictor, acceptance, prefetcher=prefetcher)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,8 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     link = pcie4_link(calibrate(backend), backend.geometry)
     backend.set_link(link)
     profile = calibrate(backend, name="cpu-emulated-pcie4")
-    requests = _requests(backend, options.prompts, options.tokens, options.num_prompts)
-    training = _requests(backend, DATA / "prompts" / "tune.jsonl", options.tokens, 8)
+    requests = requests_of(backend, options.prompts, options.tokens, options.num_prompts)
+    training = requests_of(backend, DATA / "prompts" / "tune.jsonl", options.tokens, 8)
     stock = StockModel(backend.checkpoint.folder)
     bench = Bench(backend, profile, requests, tuple(stock.generate(r) for r in requests))
     trace = training_trace(backend, training[:6])
@@ -151,7 +152,7 @@ def _measure_cache(
             if name == "eagle3" and run >= options.default_runs:
                 continue
             result = loops[name].run(bench.requests[prompt])
-            _check_text(result, bench.expected[prompt], name, cache)
+            check_text(result, bench.expected[prompt], name, cache)
             timed[name].add(run, prompt, result, bench.backend.geometry.expert_bytes)
             if name == "autoregressive":
                 plain[prompt] = result
@@ -173,8 +174,8 @@ def _row(
         policy=name,
         params=policy.to_spec()["params"],
         tokens_per_s=_rate(ours),
-        speedup=_interval(ours, timed["autoregressive"]),
-        against_tuned=_interval(ours, timed["eagle3-tuned"]),
+        speedup=interval_of(ours, timed["autoregressive"]),
+        against_tuned=interval_of(ours, timed["eagle3-tuned"]),
         ceiling_tokens_per_s=ceiling,
         committed_per_cycle=_mean(metrics, "num_committed", "num_cycles"),
         verified_per_cycle=_mean(metrics, "num_verified", "num_cycles"),
@@ -208,7 +209,7 @@ def _total_s(seconds: NDArray[np.float64]) -> float:
     return float(np.median(seconds, axis=0).sum())
 
 
-def _interval(ours: Timed, theirs: Timed) -> tuple[float, float, float]:
+def interval_of(ours: Timed, theirs: Timed) -> tuple[float, float, float]:
     """Return the ratio of tokens a second with its 95 % bootstrap interval.
 
     Prompts are drawn, then for each drawn prompt as many runs as there are; ours and theirs alike.
@@ -237,7 +238,7 @@ def _calibration(metrics: Sequence[Metrics], what: str) -> float | None:
     return float(predicted / realised) if predicted and realised else None
 
 
-def _check_text(result: DecodeResult, expected: tuple[int, ...], policy: str, cache: str) -> None:
+def check_text(result: DecodeResult, expected: tuple[int, ...], policy: str, cache: str) -> None:
     if result.tokens != expected:
         at = next(
             (i for i, (a, b) in enumerate(zip(result.tokens, expected, strict=False)) if a != b), -1
@@ -248,7 +249,7 @@ def _check_text(result: DecodeResult, expected: tuple[int, ...], policy: str, ca
         )
 
 
-def _requests(
+def requests_of(
     backend: TorchBackend, prompts: Path, num_tokens: int, most: int
 ) -> tuple[Request, ...]:
     """Take `most` prompts, evenly over the file, so that every kind of text is among them."""
@@ -277,7 +278,7 @@ def _report(
     return {
         "what": "live decoding, measured on the CPU; the link is emulated",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "machine": f"{_processor()}, {os.cpu_count()} cores",
+        "machine": f"{processor()}, {os.cpu_count()} cores",
         "torch_threads": torch.get_num_threads(),
         "command": f"python -m benchmarks.decode --runs {options.runs}",
         "prompts": options.prompts.name,
@@ -289,7 +290,7 @@ def _report(
     }
 
 
-def _processor() -> str:
+def processor() -> str:
     names = (
         [
             line.partition(":")[2].strip()

@@ -17,6 +17,7 @@ from benchmarks import (
     policies_page,
     policy_causes_page,
     predictors_page,
+    prefetch,
     price_page,
     readme,
     replay_speed_page,
@@ -77,6 +78,7 @@ BLOCKS = (
     Block("docs/explanation/exact-search.md", "price-study.json", price_page.block, "price-study"),
     Block("docs/how-to/run-qwen3-30b-a3b.md", "ssd.json", ssd_page.block),
     Block("benchmarks/README.md", "replay_speed.json", replay_speed_page.block, "replay-speed"),
+    Block("docs/how-to/prefetch-and-overlap.md", "prefetch.json", prefetch.block),
     Block("docs/how-to/reproduce-the-table.md", "paper_table.json", paper_table_page.block),
     Block("docs/how-to/draw-a-synthetic-trace.md", "synth_fit.json", synth_fit_page.block),
 )

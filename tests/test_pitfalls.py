@@ -85,7 +85,14 @@ PITFALLS: dict[int, tuple[str, list[str]]] = {
         ],
     ),
     25: ("a cache size without effect", [f"{CORE}/cache/test_base.py::two_budgets_give_two"]),
-    26: ("prefetching not charged", ["unit/sim/test_prefetch.py::the_oracle_fetches_every_miss"]),
+    26: (
+        "prefetching not charged",
+        [
+            "unit/sim/test_prefetch.py::the_oracle_fetches_every_miss",
+            "unit/sim/test_prefetch.py::what_is_always_wrong_is_slower",
+            f"{BACKENDS}/test_ahead_protocol.py::right_in_every_order",
+        ],
+    ),
     27: ("pinning fails", [f"{BACKENDS}/test_cuda.py::memory_that_cannot_be_pinned"]),
     28: (
         "counts inherited by the next request",

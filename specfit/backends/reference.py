@@ -36,8 +36,13 @@ class StockModel:
         self._model = model.eval()
 
     @torch.inference_mode()
-    def generate(self, request: Request) -> tuple[int, ...]:
+    def generate(self, request: Request, **options: Any) -> tuple[int, ...]:
         """Return the tokens that greedy `generate` adds to the prompt.
+
+        Parameters
+        ----------
+        options
+            More arguments for it: ``prompt_lookup_num_tokens=10``.
 
         Raises
         ------
@@ -56,6 +61,7 @@ class StockModel:
             eos_token_id=sorted(request.stop_ids) or None,
             pad_token_id=0,
             **greedy_settings(request.sampling),
+            **options,
         )
         return tuple(output[0, len(request.prompt) :].tolist())
 

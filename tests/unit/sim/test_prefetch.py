@@ -15,7 +15,13 @@ from specfit.core.cost import ProfileCost
 from specfit.core.decode import DecodeResult
 from specfit.core.errors import BackendError, InvalidInputError
 from specfit.core.predictor import CoveragePredictor
-from specfit.core.prefetch import PredictedUnion, Prefetcher, PreviousToken, prefetchers
+from specfit.core.prefetch import (
+    PredictedUnion,
+    Prefetcher,
+    PrefetchView,
+    PreviousToken,
+    prefetchers,
+)
 from specfit.core.profile import HardwareProfile
 from specfit.sim.metrics import measure
 from specfit.sim.oracle import NoisyOracle
@@ -104,6 +110,24 @@ def test_overlap_hides_what_is_fetched_and_the_text_stays(positions_trace: Path)
     assert seconds[1] == pytest.approx(seconds[0], rel=0.2)
     assert seconds[2] < seconds[1]
     assert [r.tokens for r in early] == [r.tokens for r in plain]
+
+
+class WrongOracle(OraclePrefetch):
+    """Wants exactly what the pass will not need."""
+
+    def wanted(self, view: PrefetchView) -> np.ndarray:
+        return (super().wanted(view) == 0).astype(np.float32)
+
+
+@pytest.mark.parametrize("overlap", ["none", "resident"])
+def test_what_is_always_wrong_is_slower_than_nothing(positions_trace: Path, overlap: str) -> None:
+    none, wrong = (
+        run(positions_trace, prefetcher, overlap=overlap) for prefetcher in (None, WrongOracle())
+    )
+    assert [r.tokens for r in wrong] == [r.tokens for r in none]
+    _, prefetched, wasted = totals(wrong)
+    assert wasted == prefetched > 0
+    assert sum(r.decode_s for r in wrong) > 1.2 * sum(r.decode_s for r in none)
 
 
 def test_copies_before_the_drafting_have_its_head_start(positions_trace: Path) -> None:

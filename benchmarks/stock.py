@@ -88,8 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison; return the exit status."""
     from benchmarks.decode import DATA, Bench, requests_of
     from specfit.backends import load
-    from specfit.backends.calibrate import calibrate
     from specfit.policies import Autoregressive, Eagle3
+    from specfit.testing.examples import example_profile
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
@@ -100,7 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stock = StockModel(backend.checkpoint.folder)
     prompts = DATA / "prompts" / "heldout.jsonl"
     requests = requests_of(backend, prompts, given.tokens, given.num_prompts)
-    bench = Bench(backend, calibrate(backend), requests, tuple(map(stock.generate, requests)))
+    expected = tuple(map(stock.generate, requests))
+    bench = Bench(backend, example_profile(), requests, expected)  # no policy here reads it
     loops = {
         "plain": bench.loop(Autoregressive()),
         "eagle3": bench.loop(Eagle3(depth=5, top_k=2, max_nodes=12)),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod
+    from rich.measure import Measurement
     from rich.progress import Progress, TaskID
     from rich.table import Table
 
@@ -60,15 +61,21 @@ def print_table(
         Lines above and below the table.
     is_numeric : bool
         Whether all columns but the first hold numbers: they are set to the right, and where a
-        terminal is too narrow, one below the other.
+        terminal is too narrow, one below the other. Tables of texts, from three columns on, come
+        a row below the other where it is too narrow for their words.
     """
     if title:
         print_text(title, style="bold")
     console, table = _console(), _table(header, rows, is_numeric=is_numeric)
-    if is_numeric and _width_of(table) > console.width:
+    if is_numeric and _widths_of(table).maximum > console.width:
         for i, name in enumerate(header[1:], 1):
             print_text(name, style="bold")
             console.print(_table(["", ""], [(row[0], row[i]) for row in rows], is_numeric=True))
+    elif len(header) > 2 and _widths_of(table).minimum > console.width:
+        for first, *others in rows:
+            print_text(first, style="bold")
+            named = zip(header[1:], others, strict=True)
+            print_text("\n".join(f"{name}: {cell}" for name, cell in named if cell))
     else:
         console.print(table)
     if note:
@@ -99,11 +106,11 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, is_numeric: 
     return table
 
 
-def _width_of(table: Table) -> int:
-    """Return the columns of a terminal that the table takes without breaking a cell."""
+def _widths_of(table: Table) -> Measurement:
+    """Return the columns of a terminal that the table takes without breaking a cell, or a word."""
     from rich.console import Console
 
-    return Console(width=WIDE).measure(table).maximum
+    return Console(width=WIDE).measure(table)
 
 
 @contextmanager

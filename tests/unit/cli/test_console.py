@@ -50,6 +50,21 @@ def test_on_a_narrow_terminal_columns_come_one_below_the_other(terminal, capsys)
     assert sum("committed tokens a cycle" in line for line in lines) == 4
 
 
+def test_on_a_narrow_terminal_a_table_of_texts_comes_a_row_below_the_other(terminal, capsys):
+    terminal(40)
+    header = ["name", "what it does", "parameters", "source"]
+    rows = [[name, f"verifies {name}s", "min_path_prob=0.1", "arXiv 2410.18351"] for name in "ab"]
+    console.print_table(header, rows, is_numeric=False)
+    lines = shown(capsys.readouterr().out)
+    assert lines[:4] == [
+        "a",
+        "what it does: verifies as",
+        "parameters: min_path_prob=0.1",
+        "source: arXiv 2410.18351",
+    ]
+    assert len(lines) == 8
+
+
 def test_markup_in_data_is_shown_as_it_is(capsys):
     console.print_table(["", "a"], [["[bold]x[/bold]", "[1.0, 2.0]"]], title="[red]t")
     out = capsys.readouterr().out

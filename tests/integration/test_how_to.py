@@ -100,6 +100,17 @@ def test_every_command_of_the_page_runs(made: Path, tmp_path: Path, page: str) -
         run(folder, command)
 
 
+@pytest.mark.slow
+def test_the_snippet_behind_transformers_runs() -> None:
+    page = (PAGES / "use-with-transformers.md").read_text("utf-8")
+    [code] = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert "path/to/a/qwen3-moe" in code
+    code = code.replace("path/to/a/qwen3-moe", str(bundled_models()["tiny"]))
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("It was a dark night, and the road ")
+
+
 @pytest.mark.parametrize("page", RUNNABLE)
 def test_a_page_has_a_command_to_run(page: str) -> None:
     assert commands(page)

@@ -48,6 +48,7 @@ from specfit.sim.trace import TraceReader, TraceWriter, metadata_of
 DATA = Path(__file__).parents[1] / "specfit" / "data"
 RESULTS = Path(__file__).parent / "results"
 TEMPERATURES = (0.0, 0.7, 1.0)
+CACHES = ("lru:25%", "lru:50%", "lru:75%", "lru:100%")
 LOOPING = 0.5
 """Texts with a smaller share of distinct runs of four tokens are reported apart."""
 
@@ -92,7 +93,7 @@ class Verified(Observer):
         ages = np.full((shape.num_layers, shape.num_experts), NEVER, np.int64)
         unknown = np.full(len(nodes), -1)
         tokens, depths = cycle.tree.tokens[nodes], cycle.tree.depths[nodes]
-        plain = self.table.probs(tokens, unknown, depths, ages, 0)
+        plain = self.table.probs(tokens, unknown, depths, ages)
         size = plain.shape
         _append(
             self.routed,
@@ -160,7 +161,8 @@ def _report(
     sampling = trace.metadata.sampling
     folder = backend.checkpoint.folder
     predictor, acceptance = load_inputs(folder, backend.geometry, sampling)
-    seen = Verified(ExpertTable.load(TABLE_FILE, folder / "predictor"))
+    table = ExpertTable.load(TABLE_FILE, folder / "predictor").at(sampling.temperature)
+    seen = Verified(table)
     print(f"\n== temperature {sampling.temperature}")
     found: dict[str, Any] = {}
     for cache in options.caches:
@@ -226,7 +228,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--prompts", type=Path, default=DATA / "prompts" / "heldout.jsonl")
     parser.add_argument("--num-prompts", type=int, default=24)
     parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
-    parser.add_argument("--caches", nargs="+", default=["lru:25%", "lru:50%", "lru:75%"])
+    parser.add_argument("--caches", nargs="+", default=CACHES)
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     parser.add_argument("--out", type=Path, default=RESULTS / "calibration.json")
     return parser.parse_args(arguments)

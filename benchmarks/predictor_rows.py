@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 
 from specfit.core.cache import make_cache
 from specfit.core.cost import ProfileCost
-from specfit.core.experts import ExpertCoverage, ModelGeometry
+from specfit.core.experts import ExpertCoverage, ExpertProbs, ModelGeometry
 from specfit.core.history import RoutingHistory
 from specfit.core.observed import ObservedDraft, ObservedText
 from specfit.core.policy import Policy
@@ -79,7 +79,8 @@ def _judge_experts(
             for layer, value in enumerate(share[judged.depths == depth].mean(axis=0)):
                 hits.setdefault((layer, depth), []).append(float(value))
         parts.append(judged)
-        predicted, true = (marginal_unions(draft.tree, p) for p in (judged.probs, judged.needed))
+        believed = ExpertProbs(judged.probs, "", predictor.novelty).given_path(draft.tree.depths)
+        predicted, true = (marginal_unions(draft.tree, p) for p in (believed, judged.needed))
         errors.append(predicted[1:] - true[1:])
         sizes.append(true[1:])
         if np.ptp(predicted[1:]) > 1e-6 and np.ptp(true[1:]) > 0:
@@ -108,8 +109,8 @@ def _judge_experts(
 def marginal_unions(tree: DraftTree, probs: NDArray[Any]) -> NDArray[np.float64]:
     """Return the experts of each node that its ancestors do not need, all layers, float64[N].
 
-    Of probabilities [N, L, E] the expected number, nodes taken as independent; of a mask the
-    number itself.
+    Of the probabilities, given that no ancestor needs the expert, [N, L, E] the expected number; of
+    a mask the number itself.
     """
     missed = 1.0 - probs.astype(np.float64)
     unions = np.empty(len(tree))

@@ -152,14 +152,6 @@ def geometry_of(target: Qwen3MoeForCausalLM) -> ModelGeometry:
     )
 
 
-def add_generated(
-    collection: Collection, tokenizer: Tokenizer, split: Split, num_rows: int, seed: int
-) -> dict[float, AcceptanceSample]:
-    """Add what the target writes after prompts of a split; return acceptance by temperature."""
-    texts = generated_texts(collection.watcher.target, tokenizer, split, num_rows, seed)
-    return {t: acceptance_sample(written, collection.add(written)) for t, written in texts}
-
-
 def main() -> None:
     """Parse the arguments, collect, fit, save both files."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -181,19 +173,27 @@ def main() -> None:
     watcher = Watcher(target, load_head(head_dir), np.random.default_rng(args.seed))
     corpus, started = load_corpus(args.corpus), time.monotonic()
 
-    learnt, held_back = Collection(watcher), Collection(watcher)
+    learnt = Collection(watcher)
     learnt.add(corpus_texts(tokenizer, corpus.train, args.train_rows, args.seed))
-    add_generated(learnt, tokenizer, corpus.train, args.train_rows, args.seed)
-    acceptance = add_generated(held_back, tokenizer, corpus.tune, args.tune_rows, args.seed + 1)
-    train, tune = learnt.routing(), held_back.routing()
-    print(f"{time.monotonic() - started:5.0f} s  {len(train.tokens)} + {len(tune.tokens)} nodes")
+    for _, texts in generated_texts(target, tokenizer, corpus.train, args.train_rows, args.seed):
+        learnt.add(texts)
+    tune: dict[float, RoutingSample] = {}
+    acceptance: dict[float, AcceptanceSample] = {}
+    held_back = generated_texts(target, tokenizer, corpus.tune, args.tune_rows, args.seed + 1)
+    for temperature, texts in held_back:
+        collection = Collection(watcher)
+        acceptance[temperature] = acceptance_sample(texts, collection.add(texts))
+        tune[temperature] = collection.routing()
+    train = learnt.routing()
+    num_tuned = {str(temperature): len(sample.tokens) for temperature, sample in tune.items()}
+    print(f"{time.monotonic() - started:5.0f} s  {len(train.tokens)} + {num_tuned} nodes")
     provenance = {
         "program": "training/fit_inputs.py",
         "train_rows": args.train_rows,
         "tune_rows": args.tune_rows,
         "seed": args.seed,
         "num_train_nodes": len(train.tokens),
-        "num_tune_nodes": len(tune.tokens),
+        "num_tune_nodes": num_tuned,
         "num_drafted": {str(t): len(s.accepted) for t, s in acceptance.items()},
         "texts": "the target's own at temperatures "
         + ", ".join(map(str, TEMPERATURES))

@@ -195,4 +195,5 @@ def routing_sample(streams: list[NDArray[np.int16]], nodes: list[TextNodes]) -> 
         depths=np.concatenate([n.depths for n in nodes]),
         roots=np.concatenate([n.roots + s for n, s in zip(nodes, starts, strict=True)]),
         routing=np.concatenate([n.routing for n in nodes]),
+        follows=np.ones(sum(len(n.tokens) for n in nodes), bool),
     )

@@ -79,7 +79,8 @@ def fit_predictor(
     reader, train, judge = _texts(trace, held_out, least_distinct)
     geometry = reader.metadata.geometry
     weights = weights_of(reader.metadata, model, with_head=False)
-    fit = PredictorFit(train, geometry, weights, _provenance(reader, train), max_nodes)
+    about, temperature = _provenance(reader, train), reader.metadata.sampling.temperature
+    fit = PredictorFit(train, geometry, weights, about, max_nodes, temperature)
     with new_folder(out, owned_file=f"{kind}.json") as folder:
         predictor = fit.write(kind, folder)
         rows = _expert_rows(predictor, Uniform(geometry), judge, geometry)

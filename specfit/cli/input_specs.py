@@ -45,8 +45,10 @@ class Named:
     acceptance: str | None = None
 
 
-def predictor_from(spec: str, geometry: ModelGeometry) -> CoveragePredictor:
-    """Return the predictor of a spec; a class with a field `geometry` is given the target's."""
+def predictor_from(
+    spec: str, geometry: ModelGeometry, temperature: float = 0.0
+) -> CoveragePredictor:
+    """Return the predictor of a spec; its geometry and temperature are the target's by default."""
     import specfit.policies.predictors
     import specfit.sim.oracle  # noqa: F401 - registers the references
     from specfit.cli.specs import build
@@ -54,7 +56,8 @@ def predictor_from(spec: str, geometry: ModelGeometry) -> CoveragePredictor:
 
     name, params = predictors.parse(spec)
     kind = CoveragePredictor
-    predictor = build(predictors, name, params, kind, geometry=geometry)  # type: ignore[type-abstract]
+    given = {"geometry": geometry, "temperature": temperature}
+    predictor = build(predictors, name, params, kind, **given)  # type: ignore[type-abstract]
     predictor.check_geometry(geometry)
     return predictor
 
@@ -131,8 +134,9 @@ def _chosen(
     """Return what is named, bound to the model's weights, and its own for what is not."""
     if named.predictor is None and named.acceptance is None:
         return own()
-    predictor = None if named.predictor is None else predictor_from(named.predictor, geometry)
-    acceptance = None
+    predictor = acceptance = None
+    if named.predictor is not None:
+        predictor = predictor_from(named.predictor, geometry, temperature)
     if named.acceptance is not None:
         acceptance = acceptance_from(named.acceptance, temperature)
         _check(acceptance, named.acceptance, weights(True))

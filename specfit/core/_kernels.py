@@ -151,6 +151,26 @@ def fill_last(last: Any, routing: Any, place: int) -> None:
 
 
 @kernel
+def mark_needed(is_needed: Any, routing: Any) -> None:
+    """Set ``is_needed[l, e]``, bool[L, E], where a token of `routing`, int16[T, L, K], needs it."""
+    for token in range(routing.shape[0]):
+        for layer in range(routing.shape[1]):
+            for k in range(routing.shape[2]):
+                is_needed[layer, routing[token, layer, k]] = True
+
+
+@kernel
+def fill_given_path(probs: Any, depths: Any, novelty: float, found: Any) -> None:
+    """Fill `found`, float32[n, C], with ``p (p + novelty**depth (1 - p))`` for p in `probs`."""
+    one = np.float32(1.0)
+    for node in range(probs.shape[0]):
+        left = np.float32(novelty ** depths[node])
+        for c in range(probs.shape[1]):
+            p = probs[node, c]
+            found[node, c] = p * (p + left * (one - p))
+
+
+@kernel
 def are_terms(draft_s: Any, tau_s: Any, weight_s: Any) -> bool:
     """Return whether these can be a cycle's terms: float64[D+1], float64[M+1], float64[C]."""
     if draft_s.size == 0 or tau_s.size == 0 or draft_s[0] != 0.0 or tau_s[0] != 0.0:

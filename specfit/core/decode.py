@@ -215,7 +215,7 @@ class DecodeLoop:
         self.backend.commit(cycle.tree, kept, committed)
         outcome = Outcome(cycle, selection, verification, kept, committed)
         kept_at = clock()
-        history.append(_committed_routing(outcome))
+        history.append(*_routing_by_fate(outcome))
         if cycle.levels > 0:
             cycle.accept_probs  # noqa: B018 - what was believed, before the model learns
         self.policy.observe(outcome)
@@ -318,7 +318,8 @@ class _GrowingPrediction:
         if self._known < len(tree):
             self._append(self._predictor.predict(tree, self._history, self._known))
         assert self._rows is not None, "a tree has a root"
-        return ExpertProbs(self._rows[: len(tree)], type(self._predictor).__name__)
+        source, novelty = type(self._predictor).__name__, self._predictor.novelty
+        return ExpertProbs(self._rows[: len(tree)], source, novelty)
 
     def forget(self) -> None:
         self._rows, self._known = None, 0
@@ -369,10 +370,12 @@ def reason_to_stop(request: Request, last_token: int, num_tokens: int) -> str | 
     return "length" if num_tokens >= request.max_new_tokens else None
 
 
-def _committed_routing(outcome: Outcome) -> NDArray[np.int16]:
-    path = (0, *outcome.accepted)
-    rows = np.searchsorted(outcome.verification.nodes, path)
-    return outcome.verification.routing[rows]
+def _routing_by_fate(outcome: Outcome) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+    """Return the routing of the nodes that were committed, and of those that were rejected."""
+    routing = outcome.verification.routing
+    is_kept = np.zeros(len(routing), bool)
+    is_kept[np.searchsorted(outcome.verification.nodes, (0, *outcome.accepted))] = True
+    return routing[is_kept], routing[~is_kept]
 
 
 def _check_selection(selection: Selection, cycle: Cycle) -> None:

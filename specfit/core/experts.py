@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._kernels import fill_given_path
 from specfit.core.errors import InvalidInputError
 
 
@@ -115,10 +116,38 @@ class ExpertProbs:
         Sums to K over the experts of a layer (up to 1e-3 relative). An oracle holds 0 and 1.
     source : str
         The predictor that said so.
+    novelty : float
+        See `CoveragePredictor.novelty`.
     """
 
     probs: NDArray[np.float32]
     source: str
+    novelty: float = 1.0
 
     def __post_init__(self) -> None:
         self.probs.setflags(write=False)
+
+    def given_path(self, depths: NDArray[np.int32], first: int = 0) -> NDArray[np.float32]:
+        """Return the probability that a node needs an expert that no ancestor of it needs.
+
+        Parameters
+        ----------
+        depths : int32[N]
+            Depth of each node.
+        first : int
+            First node of the answer.
+
+        Returns
+        -------
+        float32[N - first, L, E]
+            Given that no ancestor needs the expert; at the root what is predicted.
+        """
+        if self.novelty == 1.0:
+            return self.probs[first:]
+        found = np.empty_like(self.probs[first:])
+        size = len(found)
+        fill_given_path(
+            self.probs[first:].reshape(size, -1), depths[first:], self.novelty,
+            found.reshape(size, -1),
+        )  # fmt: skip
+        return found

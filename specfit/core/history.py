@@ -1,4 +1,4 @@
-"""What the routers did so far: the routing of committed text, and when each expert was needed."""
+"""What the routers did so far: the routing of the text, and when each expert was needed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import copy
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core._kernels import fill_last
+from specfit.core._kernels import fill_last, mark_needed
 from specfit.core.experts import ModelGeometry
 
 NEVER = np.iinfo(np.int64).max // 2
-"""Age of an expert that no committed token has needed."""
+"""Age of an expert that was never needed, before any token was seen; it grows with each of them."""
 
 
 class RoutingHistory:
-    """The routing of the committed text, seen from its end.
+    """The routing of the committed text, seen from its end, and what rejected tokens needed.
 
     Only tokens that the target has run are known: the last committed token, the root of the next
     cycle, is not among them.
@@ -26,10 +26,23 @@ class RoutingHistory:
         self._last: NDArray[np.int64] | None = None  # place of the last need; None: not worked out
         self._origin: RoutingHistory | None = None  # what this is a snapshot of, until it is
         self._rows = np.empty((0, geometry.num_layers, geometry.experts_per_token), np.int16)
-        self._length = 0
+        self._length = self._num_rejected = 0
+        self._rejected_need: NDArray[np.bool_] = np.zeros(self._shape, bool)
 
-    def append(self, routing: NDArray[np.int16]) -> None:
-        """Add the routing of further committed tokens, int16[T, L, K], oldest first."""
+    def append(self, routing: NDArray[np.int16], rejected: NDArray[np.int16] | None = None) -> None:
+        """Add the routing of further tokens that the target has run.
+
+        Parameters
+        ----------
+        routing : int16[T, L, K]
+            Of committed tokens, oldest first.
+        rejected : int16[R, L, K], optional
+            Of tokens that were verified beside them and rejected, in any order.
+        """
+        if rejected is not None and len(rejected):
+            self._num_rejected += len(rejected)
+            self._rejected_need = self._rejected_need.copy()  # snapshots keep the old one
+            mark_needed(self._rejected_need, rejected)
         needed = self._length + len(routing)
         if needed > len(self._rows):
             grown = np.empty((max(2 * len(self._rows), needed), *self._rows.shape[1:]), np.int16)
@@ -62,19 +75,23 @@ class RoutingHistory:
 
     @property
     def ages(self) -> NDArray[np.int64]:
-        """Tokens since each expert was last needed, int64[L, E].
+        """Committed tokens since one last needed each expert, int64[L, E].
 
-        0 for the newest token's experts, `NEVER` where there was no need.
+        0 for the newest token's experts. An expert that none has needed has the age `NEVER` plus
+        the number of tokens that did not need it: of the committed ones, and of the rejected ones
+        too if none of those needed it either.
         """
-        return np.minimum(self._length - 1 - self._places(), NEVER)
+        places = self._places()
+        unneeded = NEVER + self._length + np.where(self._rejected_need, 0, self._num_rejected)
+        return np.where(places < 0, unneeded, self._length - 1 - places)
 
     def _places(self) -> NDArray[np.int64]:
-        """Return the place of the last token that needed each expert, int64[L, E]."""
+        """Return the place of the last token that needed each expert, int64[L, E]; -1: none."""
         if self._last is None:
             origin, self._origin = self._origin, None
             if origin is not None and origin._length == self._length:
                 self._last = origin._places().copy()
             else:
-                self._last = np.full(self._shape, -NEVER - 1, np.int64)
+                self._last = np.full(self._shape, -1, np.int64)
                 fill_last(self._last, self._rows[: self._length], 0)
         return self._last

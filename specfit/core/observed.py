@@ -40,20 +40,28 @@ class ObservedDraft:
     target_tokens: NDArray[np.int64]
     routing: NDArray[np.int16]
 
+    def on_path(self) -> NDArray[np.bool_]:
+        """Return whether each drafted node is known to lie on the target's own path, bool[N]."""
+        return self.tree.on_path(self._answers())
+
     def judged(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """Return the drafted nodes whose parents lie on the true path, and whether each does.
 
         Of these alone it is known whether the target would accept them.
         """
-        tree = self.tree
-        targets = np.full(len(tree), -1, np.int64)
-        targets[self.nodes] = self.target_tokens
-        on_path = tree.on_path(targets)
-        parents = np.maximum(tree.parents, 0)
+        targets = self._answers()
+        on_path = self.tree.on_path(targets)
+        parents = np.maximum(self.tree.parents, 0)
         is_judged = on_path[parents] & (targets[parents] >= 0)
         is_judged[0] = False
         judged = np.flatnonzero(is_judged)
         return judged, on_path[judged]
+
+    def _answers(self) -> NDArray[np.int64]:
+        """Return the target's token after each drafted node, int64[N]; -1 where it is not known."""
+        answers = np.full(len(self.tree), -1, np.int64)
+        answers[self.nodes] = self.target_tokens
+        return answers
 
 
 @dataclass(frozen=True, eq=False)

@@ -96,6 +96,13 @@ class Cycle:
         """Predicted routing of every node, float32[N, L, E]; computed when first asked for."""
         return self._predict(self.tree)
 
+    def path_needs(self, first: int = 0) -> NDArray[np.float32]:
+        """Return the probability that a node needs an expert that no ancestor of it needs.
+
+        Given that no ancestor does, for each node from `first` on: float32[N - first, L, E].
+        """
+        return self.expert_probs.given_path(self.tree.depths, first)
+
     @cached_property
     def accept_probs(self) -> NDArray[np.float64]:
         """Calibrated probability that each node is accepted given its parent, float64[N]."""

@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 class CoveragePredictor(ABC):
     """Predicts the routing of draft nodes before the target has seen them, as probabilities."""
 
+    @property
+    def novelty(self) -> float:
+        """What is left, a level, of the chance that a node needs an expert new to its path; 0 to 1.
+
+        The tokens of a path tend to need the same experts. So an expert that none of the d
+        ancestors of a node needs is less likely than its probability p: ``p (p + novelty**d
+        (1 - p))``. 1 says that they do not: that needs are independent given the predictions.
+        """
+        return 1.0
+
     @abstractmethod
     def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
         """Return the probability that each node from `first` on is routed to each expert.

@@ -46,14 +46,16 @@ def load_inputs(
     geometry : ModelGeometry
         Shape of the target.
     sampling : Sampling
-        Its temperature chooses the acceptance curves; top-k and top-p are not looked at.
+        Its temperature chooses among what was fitted; top-k and top-p are not looked at.
 
     Raises
     ------
     CheckpointError
         A file is damaged, or was fitted on another model or head.
     """
-    return _load_predictor(model_dir, geometry), _load_acceptance(model_dir, sampling.temperature)
+    temperature = sampling.temperature
+    predictor = _load_predictor(model_dir, geometry, temperature)
+    return predictor, _load_acceptance(model_dir, temperature)
 
 
 def warm_up(
@@ -65,12 +67,14 @@ def warm_up(
     acceptance.calibrate(tree)
 
 
-def _load_predictor(model_dir: Path, geometry: ModelGeometry) -> CoveragePredictor:
+def _load_predictor(
+    model_dir: Path, geometry: ModelGeometry, temperature: float
+) -> CoveragePredictor:
     folder = model_dir / "predictor"
     if not TABLE_FILE.exists_in(folder):
         _warn(folder, "expert table", "every expert counts as equally likely", _FIT_PREDICTOR)
         return Uniform(geometry)
-    predictor = TokenTable(str(folder))
+    predictor = TokenTable(str(folder), temperature)
     predictor.check_geometry(geometry)
     _check_weights(folder, predictor.fitted_on, fingerprint(model_dir), _FIT_PREDICTOR)
     return predictor

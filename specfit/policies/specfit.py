@@ -137,7 +137,7 @@ class SpecFit(Policy):
     def _new_probs(self, cycle: Cycle) -> NDArray[np.float32] | None:
         """Return the routing probabilities of the nodes that the search has not seen."""
         known, self._searched = self._searched, len(cycle.tree)
-        return None if self._pricer.is_free else cycle.expert_probs.probs[known:]
+        return None if self._pricer.is_free else cycle.path_needs(known)
 
     def _predict(self, best: SearchResult, cycle: Cycle) -> Prediction:
         """Return what to expect of the selection, at full price: nothing is forgiven this cycle."""

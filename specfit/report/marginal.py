@@ -19,7 +19,7 @@ def first_need_probs(tree: DraftTree, probs: NDArray[np.float32]) -> NDArray[np.
     Parameters
     ----------
     probs : float32[N, L, E]
-        Predicted routing.
+        As `Cycle.path_needs`.
     """
     needed = probs.astype(np.float64)
     spared = np.ones_like(needed)  # probability that no ancestor needs the expert
@@ -36,13 +36,13 @@ def marginal_expert_s(cycle: Cycle, selection: Selection) -> NDArray[np.float64]
     share is what is left. Expert (l, e) costs ``weight_s[l, e] * min(1, sum of r)``, the price that
     the search works with; a discount on likely paths is not applied.
     """
-    needs = first_need_probs(cycle.tree, cycle.expert_probs.probs)
+    needs = first_need_probs(cycle.tree, cycle.path_needs())
     return marginal(cycle.tree.parents, selection.mask, needs, cycle.terms.weight_s)
 
 
 def marginal_misses(cycle: Cycle, selection: Selection) -> NDArray[np.float64]:
     """Return the expected copies of the selection with each node, less those without it."""
-    needs = first_need_probs(cycle.tree, cycle.expert_probs.probs)
+    needs = first_need_probs(cycle.tree, cycle.path_needs())
     is_missing = (~cycle.residency.mask).astype(np.float64)
     return marginal(cycle.tree.parents, selection.mask, needs, is_missing)
 

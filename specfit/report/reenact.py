@@ -206,10 +206,10 @@ def search_plainly(cycle: Cycle) -> tuple[SearchProblem, SearchResult]:
     pricer = ProbPricer()
     search = LevelSearch(pricer)
     search.start(cycle.terms)
-    known = 0
+    needs, known = cycle.path_needs(), 0
     for levels in range(cycle.levels + 1):
         count = int(np.count_nonzero(cycle.tree.depths <= levels))
-        probs = None if pricer.is_free else cycle.expert_probs.probs[known:count]
+        probs = None if pricer.is_free else needs[known:count]
         search.add_level(cycle.tree.parents[:count], cycle.path_probs[:count], probs)
         known = count
     return search.problem, search.best()

@@ -155,7 +155,7 @@ class WhatIf:
     def _use(self) -> Callable[[NDArray[np.bool_]], NDArray[np.float64]]:
         """What depends on the choice alone is computed once a choice: most stops share theirs."""
         tree = self.scene.cycle.tree
-        needs = first_need_probs(tree, self.scene.cycle.expert_probs.probs)
+        needs = first_need_probs(tree, self.scene.cycle.path_needs())
 
         @lru_cache(maxsize=KEPT_CHOICES)
         def use(packed: bytes) -> NDArray[np.float64]:

@@ -40,9 +40,11 @@ class CoveragePredictorContract(Contract):
         return predictor
 
     def test_v1_probabilities(self) -> None:
-        """float32[N - first, L, E], each in [0, 1]."""
+        """float32[N - first, L, E], each in [0, 1]; so is the novelty."""
         g = self.geometry
         for case in self._cases():
+            novelty = self.make_for(case.backend).novelty
+            require(0.0 <= novelty <= 1.0, "V1", f"a novelty of {novelty}")
             num_nodes = len(case.tree)
             for first in {0, num_nodes // 2, num_nodes - 1}:
                 probs = self._ask(case, first=first)

@@ -90,7 +90,9 @@ def random_table() -> ExpertTable:
         odds_of_parent_code=odds_of_code,
         parent_row_of_token=generator.permutation(g.vocab_size).astype(np.int32),
         age_edges=np.array([0, 3, 20], np.int64),
-        age_odds=np.exp(generator.standard_normal((4, g.num_layers, 4))).astype(np.float32),
+        temperatures=np.array([0.0, 1.0]),
+        age_odds=np.exp(generator.standard_normal((2, 4, g.num_layers, 4))).astype(np.float32),
+        novelty=0.9,
     )
 
 

@@ -42,6 +42,10 @@ class Transposed(Sound):
         return super().predict(tree, history, first).swapaxes(1, 2)
 
 
+class Overdone(Sound):
+    novelty = 1.25
+
+
 class SumsToOne(Sound):
     def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
         return super().predict(tree, history, first) / np.float32(GEOMETRY.experts_per_token)
@@ -77,6 +81,7 @@ class ClearsTheHistory(Sound):
 PREDICTORS: list[tuple[str, Callable[[], CoveragePredictor]]] = [
     ("V1", Certain),
     ("V1", Transposed),
+    ("V1", Overdone),
     ("V2", SumsToOne),
     ("V3", Shuffles),
     ("V4", LooksAtLaterNodes),

@@ -26,8 +26,16 @@ def test_decode_takes_named_inputs_and_says_so() -> None:
     assert named.exit_code == 0, named.stderr
     row = json.loads(named.stdout)
     assert row["tokens"] == own["tokens"]
-    assert row["predictor"]["params"] == {"folder": str(TINY / "predictor")}
+    folder = str(TINY / "predictor")
+    assert row["predictor"]["params"] == {"folder": folder, "temperature": 0.0}
     assert (own["acceptance"]["name"], row["acceptance"]["name"]) == ("adaptive", "online")
+
+
+def test_a_named_table_is_read_at_the_temperature_of_the_request() -> None:
+    table = f"token-table:folder={TINY / 'predictor'}"
+    for spec, expected in ((table, 0.7), (table + ",temperature=0", 0.0)):
+        row = json.loads(decode("--json", "--temperature", "0.7", "--predictor", spec).stdout)
+        assert row["predictor"]["params"]["temperature"] == expected
 
 
 def test_a_recording_takes_them_too(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ Expert (l, e) is used with probability ``min(1, sum of r_v(l, e) over the select
 
     r_v(l, e) = p_v(l, e) * product over the ancestors u of v of (1 - p_u(l, e))
 
-and ``p_v(l, e)`` is the predicted probability that node v is routed to it. The ancestors of a
-selected node are selected too, so ``r_v`` does not depend on the selection. This is exact for
-chains and for hard sets (p of 0 or 1), and for trees an upper bound on the expected union under
-independence.
+and ``p_v(l, e)`` is the predicted probability that node v is routed to it, given that none of its
+ancestors is. The ancestors of a selected node are selected too, so ``r_v`` does not depend on the
+selection. This is exact for chains and for hard sets (p of 0 or 1), and for trees an upper bound on
+the expected union if branches are independent.
 """
 
 from __future__ import annotations

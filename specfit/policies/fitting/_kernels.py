@@ -36,8 +36,8 @@ def age_buckets(
         for layer in range(num_layers):
             for expert in range(num_experts):
                 seen = last[layer, expert]
-                age = t - 1 - seen if seen >= 0 else NEVER
-                out[t, layer, expert] = bucket_of(age, t - start, edges)
+                age = t - 1 - seen if seen >= 0 else NEVER + t - start
+                out[t, layer, expert] = bucket_of(age, edges)
             for k in range(routing.shape[2]):
                 last[layer, routing[t, layer, k]] = t
 
@@ -66,6 +66,29 @@ def base_logits(
                 count = counts[token, layer, e] - leave_out * needed[i, layer, e]
                 prob = (count + kappas[layer] * unigram[layer, e]) / weight
                 out[i, layer, e] = log_odds_of(prob, FIT_FLOOR)
+
+
+@kernel
+def _probs_of(
+    base: NDArray[np.float32],
+    effects: NDArray[np.float64],
+    age_logits: NDArray[np.float64],
+    buckets: NDArray[np.uint8],
+    slopes: NDArray[np.float64],
+    total: float,
+    odds: NDArray[np.float32],
+    probs: NDArray[np.float32],
+) -> None:
+    """Write into probs [E] those of a node and layer, and into odds [E] what they are scaled from.
+
+    base, effects and buckets are [E], age_logits is [B], slopes are the two of the layer.
+    """
+    for e in range(len(base)):
+        logit = slopes[0] * base[e]
+        logit += slopes[1] * effects[e]
+        logit += age_logits[buckets[e]]
+        odds[e] = np.exp(min(max(logit, -30.0), 30.0))
+    scale_to_total(odds, np.float32(total), probs)
 
 
 @kernel
@@ -98,12 +121,10 @@ def add_scores(
         row, slot = parent_rows[i], slots[i]
         for layer in range(num_layers):
             bucket = buckets[roots[i], layer]
-            for e in range(num_experts):
-                logit = slopes[0, layer] * base[i, layer, e]
-                logit += slopes[1, layer] * effects[row, layer, e]
-                logit += age_logits[slot, layer, bucket[e]]
-                odds[e] = np.exp(min(max(logit, -30.0), 30.0))
-            scale_to_total(odds, np.float32(total), probs)
+            _probs_of(
+                base[i, layer], effects[row, layer], age_logits[slot, layer], bucket,
+                slopes[:, layer], total, odds, probs,
+            )  # fmt: skip
             for e in range(num_experts):
                 prob = min(max(float(probs[e]), FIT_FLOOR), 1.0 - FIT_FLOOR)
                 is_needed = needed[i, layer, e]
@@ -120,3 +141,52 @@ def add_scores(
                 slope_sums[0, 1, layer] += miss * effect
                 slope_sums[1, 1, layer] += curve * effect * effect
     return loss
+
+
+@kernel
+def novelty_slope(
+    base: NDArray[np.float32],
+    parent_rows: NDArray[np.int64],
+    effects: NDArray[np.float64],
+    slots: NDArray[np.int32],
+    buckets: NDArray[np.uint8],
+    roots: NDArray[np.int64],
+    age_logits: NDArray[np.float64],
+    slopes: NDArray[np.float64],
+    needed: NDArray[np.bool_],
+    total: float,
+    depths: NDArray[np.int32],
+    follows: NDArray[np.bool_],
+    stream: NDArray[np.int16],
+    novelty: float,
+) -> float:
+    """Return the derivative of the log likelihood by the novelty; the rest as `add_scores`.
+
+    Only drafted nodes that follow the text count, and of their experts those that none of the nodes
+    above needs: the rows of stream [T, L, K] from the root on.
+    """
+    num_nodes, num_layers, num_experts = base.shape
+    odds = np.empty(num_experts, np.float32)
+    probs = np.empty(num_experts, np.float32)
+    is_new = np.empty(num_experts, np.bool_)
+    slope = 0.0
+    for i in range(num_nodes):
+        if depths[i] == 0 or not follows[i]:
+            continue
+        left, left_by = novelty ** depths[i], depths[i] * novelty ** (depths[i] - 1)
+        for layer in range(num_layers):
+            is_new[:] = True
+            for place in range(roots[i], roots[i] + depths[i]):
+                for k in range(stream.shape[2]):
+                    is_new[stream[place, layer, k]] = False
+            _probs_of(
+                base[i, layer], effects[parent_rows[i], layer], age_logits[slots[i], layer],
+                buckets[roots[i], layer], slopes[:, layer], total, odds, probs,
+            )  # fmt: skip
+            for e in range(num_experts):
+                if is_new[e]:
+                    given = probs[e] * (probs[e] + left * (1.0 - probs[e]))
+                    given = min(max(given, FIT_FLOOR), 1.0 - FIT_FLOOR)
+                    change = probs[e] * (1.0 - probs[e]) * left_by
+                    slope += change / (given if needed[i, layer, e] else given - 1.0)
+    return slope

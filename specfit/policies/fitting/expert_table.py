@@ -1,19 +1,21 @@
 """Fits the token table: shrunk token counts, then the parent token's effect, then calibration.
 
 The counts and the parent's effect come from one sample, what calibrates them (slopes, age and depth
-corrections) from another one, of other texts, so that what was learnt by heart is not trusted.
+corrections) from others, of other texts, so that what was learnt by heart is not trusted. They come
+one a temperature of the target: a text that is drawn wanders more among the experts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.experts import ExpertCoverage, ModelGeometry
 from specfit.core.history import NEVER
-from specfit.policies.fitting._kernels import add_scores, age_buckets
+from specfit.policies.fitting._kernels import add_scores, age_buckets, novelty_slope
 from specfit.policies.fitting.routing_sample import RoutingSample
 from specfit.policies.fitting.token_counts import TokenCounts
 from specfit.policies.predictors.expert_table import NO_PARENT, ExpertTable
@@ -32,6 +34,12 @@ NUM_DEPTHS = 7
 
 PENALTIES = (0.5, 1.0, 2.0)
 """Penalties tried on the squared effects of parent tokens; the validation sample chooses."""
+
+TEMPERATURE_PENALTY = 8.0
+"""Penalty on the squared distance of a temperature's age effects from the mean of them all."""
+
+NOVELTY_STEP = 1 / 128
+"""How finely the novelty is found."""
 
 _EFFECT_STEPS = 5
 _CALIBRATION_STEPS = 12
@@ -59,14 +67,19 @@ class _Model:
 
 
 def fit_expert_table(
-    train: RoutingSample, validation: RoutingSample, geometry: ModelGeometry, fitted_on: str
+    train: RoutingSample,
+    validation: Mapping[float, RoutingSample],
+    geometry: ModelGeometry,
+    fitted_on: str,
 ) -> ExpertTable:
     """Return the table fitted on `train` and calibrated on `validation`.
 
     Parameters
     ----------
-    train, validation : RoutingSample
-        Samples of different texts.
+    train : RoutingSample
+        What the counts and the parents' effects come from.
+    validation : mapping of float to RoutingSample
+        Samples of other texts, by the target's temperature; at least one.
     geometry : ModelGeometry
         Shape of the target.
     fitted_on : str
@@ -75,13 +88,18 @@ def fit_expert_table(
     needed = ExpertCoverage(train.routing, geometry.num_experts).mask
     counts = TokenCounts.of(train.tokens, needed, geometry.vocab_size)
     data = _prepare(train, needed, counts.left_out_logits(train.tokens, needed))
-    held_out = ExpertCoverage(validation.routing, geometry.num_experts).mask
-    calibration = _prepare(validation, held_out, counts.logits(validation.tokens))
+    held_out = []
+    for temperature in sorted(validation):
+        sample = validation[temperature]
+        seen = ExpertCoverage(sample.routing, geometry.num_experts).mask
+        held_out.append(_prepare(sample, seen, counts.logits(sample.tokens)))
     total = geometry.experts_per_token
     fits = [_fit_effects(data, geometry, penalty) for penalty in PENALTIES]
-    model = min(fits, key=lambda fit: _scores(calibration, fit, total)[1])
-    _calibrate(calibration, model, total)
-    return _to_table(counts, model, geometry, fitted_on)
+    model = min(fits, key=lambda fit: sum(_scores(d, fit, total)[1] for d in held_out))
+    models = _calibrate(held_out, model, total)
+    samples = [validation[temperature] for temperature in sorted(validation)]
+    novelty = _fit_novelty(samples, held_out, models, total)
+    return _to_table(counts, sorted(validation), models, novelty, geometry, fitted_on)
 
 
 def _prepare(sample: RoutingSample, needed: NDArray[np.bool_], base: NDArray[np.float32]) -> _Data:
@@ -114,12 +132,68 @@ def _fit_effects(data: _Data, geometry: ModelGeometry, penalty: float) -> _Model
     return model
 
 
-def _calibrate(data: _Data, model: _Model, total: int) -> None:
-    """Fit the slopes and the ages' effects; the parent tokens' effects are held but for theirs."""
+def _calibrate(samples: Sequence[_Data], model: _Model, total: int) -> list[_Model]:
+    """Fit the slopes to all samples, the ages' effects to each; all else is held.
+
+    Returns
+    -------
+    list of _Model
+        One a sample.
+    """
+    models = [replace(model, ages=model.ages.copy()) for _ in samples]
     for _ in range(_CALIBRATION_STEPS):
-        sums, _loss = _scores(data, model, total)
-        model.ages += _step(sums.ages[0], sums.ages[1] + 1.0)
-        model.slopes += 0.5 * _step(sums.slopes[0], sums.slopes[1] + 1.0)
+        scores = [_scores(data, m, total)[0] for data, m in zip(samples, models, strict=True)]
+        mean = np.mean([m.ages for m in models], axis=0)
+        for own, sums in zip(models, scores, strict=True):
+            gradient = sums.ages[0] - TEMPERATURE_PENALTY * (own.ages - mean)
+            own.ages += _step(gradient, sums.ages[1] + TEMPERATURE_PENALTY + 1.0)
+        slopes = np.sum([sums.slopes for sums in scores], axis=0)
+        model.slopes += 0.5 * _step(slopes[0], slopes[1] + 1.0)  # all models share them
+    return models
+
+
+def _fit_novelty(
+    samples: Sequence[RoutingSample],
+    prepared: Sequence[_Data],
+    models: Sequence[_Model],
+    total: int,
+) -> float:
+    """Return the likeliest novelty, rounded; 1 where no node follows the text below a root."""
+    low, high = 0.0, 1.0
+    while high - low > NOVELTY_STEP:
+        middle = (low + high) / 2
+        slopes = [
+            _novelty_slope(sample, data, model, total, middle)
+            for sample, data, model in zip(samples, prepared, models, strict=True)
+        ]
+        if sum(slopes) >= 0.0:
+            low = middle
+        else:
+            high = middle
+    return round(high, 2)
+
+
+def _novelty_slope(
+    sample: RoutingSample, data: _Data, model: _Model, total: int, novelty: float
+) -> float:
+    return float(
+        novelty_slope(
+            data.base,
+            data.parent_rows,
+            model.effects,
+            data.slots,
+            data.buckets,
+            data.roots,
+            model.ages,
+            model.slopes,
+            data.needed,
+            float(total),
+            sample.depths,
+            sample.follows,
+            sample.stream,
+            novelty,
+        )
+    )
 
 
 def _step(gradient: NDArray[np.float64], curvature: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -149,9 +223,15 @@ def _scores(data: _Data, model: _Model, total: int) -> tuple[_Model, float]:
 
 
 def _to_table(
-    counts: TokenCounts, model: _Model, geometry: ModelGeometry, fitted_on: str
+    counts: TokenCounts,
+    temperatures: Sequence[float],
+    models: Sequence[_Model],
+    novelty: float,
+    geometry: ModelGeometry,
+    fitted_on: str,
 ) -> ExpertTable:
     """Quantise; row 0 of both tables is the back-off, the others are those of the tokens seen."""
+    model = models[0]
     seen = np.flatnonzero(counts.totals > 0)
     unigram = np.log(counts.unigram / (1 - counts.unigram))[None]
     logits = np.concatenate([unigram, counts.logits(seen)])
@@ -169,7 +249,9 @@ def _to_table(
         odds_of_parent_code=odds_of_parent_code,
         parent_row_of_token=_rows_of(parents, geometry.vocab_size),
         age_edges=np.array(AGE_EDGES, np.int64),
-        age_odds=np.exp(model.ages).astype(np.float32),
+        temperatures=np.array(temperatures, np.float64),
+        age_odds=np.exp([m.ages for m in models]).astype(np.float32),
+        novelty=novelty,
     )
 
 

@@ -58,6 +58,8 @@ class PredictorFit:
         Written beside the numbers.
     max_nodes : int
         Nodes that are looked at, at most, where memory grows with them.
+    temperature : float
+        Of the target in those texts; 0 is greedy.
     """
 
     texts: Sequence[ObservedText]
@@ -65,6 +67,7 @@ class PredictorFit:
     fitted_on: str
     provenance: Mapping[str, Any]
     max_nodes: int = 40_000
+    temperature: float = 0.0
 
     def write(self, kind: str, folder: Path) -> CoveragePredictor:
         """Fit a predictor of this kind, write it to `folder`, and return it as read from there.
@@ -88,11 +91,9 @@ class PredictorFit:
     def _write_one(self, kind: str, texts: Sequence[ObservedText], folder: Path) -> None:
         train, held_out = split_texts(texts, max(1, len(texts) // 3))
         if kind == "token-table":
-            samples = (
-                routing_sample(train, self.max_nodes),
-                routing_sample(held_out, self.max_nodes),
-            )
-            table = fit_expert_table(*samples, self.geometry, self.fitted_on)
+            sample = routing_sample(train, self.max_nodes)
+            validation = {self.temperature: routing_sample(held_out, self.max_nodes)}
+            table = fit_expert_table(sample, validation, self.geometry, self.fitted_on)
             table.save(TABLE_FILE, folder, self.provenance)
             return
         cls, fit = _SCORED[kind]

@@ -30,6 +30,9 @@ class RoutingSample:
         Place in the stream of each node's root: what lies before it in its text is the history.
     routing : int16[n, L, K]
         Experts of each node.
+    follows : bool[n]
+        Whether the nodes above each node are the text's own tokens: then the stream has their
+        routing, ``depth`` rows from the root on. A root has none above it.
     """
 
     stream: NDArray[np.int16]
@@ -39,9 +42,11 @@ class RoutingSample:
     depths: NDArray[np.int32]
     roots: NDArray[np.int64]
     routing: NDArray[np.int16]
+    follows: NDArray[np.bool_]
 
     def __post_init__(self) -> None:
-        sizes = {len(a) for a in (self.tokens, self.parent_tokens, self.depths, self.roots)}
+        columns = (self.tokens, self.parent_tokens, self.depths, self.roots, self.follows)
+        sizes = {len(column) for column in columns}
         if sizes != {len(self.routing)} or len(self.stream) != len(self.texts):
             raise InvalidInputError(
                 f"a routing sample needs one value a node and one text a token; got {sizes} and "
@@ -51,4 +56,10 @@ class RoutingSample:
             raise InvalidInputError(
                 f"roots must lie in the stream of {len(self.stream)} tokens; "
                 f"got {self.roots.min()} to {self.roots.max()}."
+            )
+        ends = (self.roots + self.depths)[self.follows]
+        if len(ends) and ends.max() > len(self.stream):
+            raise InvalidInputError(
+                f"a node that follows the text must have it above it in the stream of "
+                f"{len(self.stream)} tokens; got one that ends at {ends.max()}."
             )

@@ -58,7 +58,7 @@ def routing_sample(texts: Sequence[ObservedText], max_nodes: int) -> RoutingSamp
     lengths = [len(text.routing) for text in texts]
     starts = np.cumsum([0, *lengths[:-1]])
     parts = [
-        _routed(draft, start)
+        _routed(draft, start, len(text.routing))
         for text, start in zip(texts, starts.tolist(), strict=True)
         for draft in text.drafts
         if start + draft.root < start + len(text.routing)
@@ -68,7 +68,7 @@ def routing_sample(texts: Sequence[ObservedText], max_nodes: int) -> RoutingSamp
     kept = np.arange(num_nodes)
     if num_nodes > max_nodes:
         kept = np.linspace(0, num_nodes - 1, max_nodes).round().astype(np.intp)
-    tokens, parent_tokens, depths, roots, routing = (column[kept] for column in columns)
+    tokens, parent_tokens, depths, roots, routing, follows = (column[kept] for column in columns)
     return RoutingSample(
         stream=np.concatenate([text.routing for text in texts]),
         texts=np.repeat(np.arange(len(texts), dtype=np.int32), lengths),
@@ -77,16 +77,20 @@ def routing_sample(texts: Sequence[ObservedText], max_nodes: int) -> RoutingSamp
         depths=depths,
         roots=roots,
         routing=routing,
+        follows=follows,
     )
 
 
-def _routed(draft: ObservedDraft, start: int) -> tuple[NDArray[np.generic], ...]:
+def _routed(draft: ObservedDraft, start: int, length: int) -> tuple[NDArray[np.generic], ...]:
+    """Return the columns of a draft's nodes; its text is `length` tokens long, from `start` on."""
     tree, nodes = draft.tree, draft.nodes
     parents = tree.parents[nodes]
+    is_above = draft.on_path()[np.maximum(parents, 0)]
     return (
         tree.tokens[nodes],
         np.where(parents < 0, NO_PARENT, tree.tokens[np.maximum(parents, 0)]),
         tree.depths[nodes],
         np.full(len(nodes), start + draft.root, np.int64),
         draft.routing,
+        is_above & (draft.root + tree.depths[nodes] <= length),
     )

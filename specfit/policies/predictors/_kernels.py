@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core._jit import kernel
-from specfit.core.history import NEVER
 
 _NEAR = 256
 """Ages below this are looked up."""
@@ -33,7 +32,6 @@ def table_probs(
     parent_tokens: NDArray[np.int64],
     depths: NDArray[np.int32],
     ages: NDArray[np.int64],
-    num_history: int,
     total: float,
     out: NDArray[np.float32],
 ) -> None:
@@ -42,7 +40,7 @@ def table_probs(
     A negative parent token stands for row 0.
     """
     num_slots, num_experts = len(age_odds), out.shape[2]
-    buckets = _buckets(ages, num_history, age_edges)
+    buckets = _buckets(ages, age_edges)
     by_age = np.empty((num_slots, out.shape[1], num_experts), np.float32)
     is_known = np.zeros(num_slots, np.bool_)
     odds = np.empty(num_experts, np.float32)
@@ -62,22 +60,22 @@ def table_probs(
 
 
 @kernel
-def _buckets(
-    ages: NDArray[np.int64], num_history: int, edges: NDArray[np.int64]
-) -> NDArray[np.uint8]:
+def _buckets(ages: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Return the bucket of each age [L, E]; those of the ages met most are looked up."""
     near = np.empty(_NEAR, np.uint8)
     for age in range(_NEAR):
-        near[age] = bucket_of(age, num_history, edges)
-    never = bucket_of(NEVER, num_history, edges)
+        near[age] = bucket_of(age, edges)
+    far, of_far = -1, 0
     found = np.empty(ages.shape, np.uint8)
     for layer in range(ages.shape[0]):
         for expert in range(ages.shape[1]):
             age = ages[layer, expert]
             if age < _NEAR:
                 found[layer, expert] = near[age]
-            else:
-                found[layer, expert] = never if age == NEVER else bucket_of(age, num_history, edges)
+                continue
+            if age != far:
+                far, of_far = age, bucket_of(age, edges)
+            found[layer, expert] = of_far
     return found
 
 
@@ -92,13 +90,8 @@ def _odds_by_bucket(
 
 
 @kernel
-def bucket_of(age: int, num_history: int, edges: NDArray[np.int64]) -> int:
-    """Return the bucket [0, B) of an age: the first whose edge, its largest age, is not below it.
-
-    The age `NEVER` counts as that much plus the length of the history.
-    """
-    if age == NEVER:
-        age += num_history
+def bucket_of(age: int, edges: NDArray[np.int64]) -> int:
+    """Return the bucket [0, B) of an age: the first whose edge, its largest age, reaches it."""
     bucket = 0
     while bucket < len(edges) and age > edges[bucket]:
         bucket += 1

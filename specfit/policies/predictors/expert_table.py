@@ -5,7 +5,8 @@ Knows the arithmetic and the file; how the numbers are fitted is `specfit.polici
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ NO_PARENT = -1
 
 TABLE_FILE = FittedFile(
     kind="expert-table",
-    version=1,
+    version=2,
     tensors={
         "codes": TensorSpec(np.dtype(np.uint8), 3),
         "odds_of_code": TensorSpec(np.dtype(np.float32), 1),
@@ -29,7 +30,8 @@ TABLE_FILE = FittedFile(
         "odds_of_parent_code": TensorSpec(np.dtype(np.float32), 1),
         "parent_row_of_token": TensorSpec(np.dtype(np.int32), 1),
         "age_edges": TensorSpec(np.dtype(np.int64), 1),
-        "age_odds": TensorSpec(np.dtype(np.float32), 3),
+        "temperatures": TensorSpec(np.dtype(np.float64), 1),
+        "age_odds": TensorSpec(np.dtype(np.float32), 4),
     },
 )
 
@@ -41,7 +43,7 @@ class ExpertTable(PredictorNumbers):
     The odds of expert e in layer l for a node of token t at depth d, whose parent's token is u, are
     ``odds_of_code[codes[row_of_token[t], l, e]]
     * odds_of_parent_code[parent_codes[parent_row_of_token[u], l, e]]
-    * age_odds[d, l, bucket of e's age]``.
+    * age_odds[m, d, l, bucket of e's age]``, at the target's temperature m.
     One factor a node and layer then makes the probabilities sum to K.
 
     Parameters
@@ -60,10 +62,14 @@ class ExpertTable(PredictorNumbers):
         The same for the odds multipliers of the parent's token; row 0, all ones, is for tokens
         without a row and for a root, whose parent is not in the tree.
     age_edges : int64[B - 1]
-        Largest age of each bucket but the last, ascending. The age of an expert that was never
-        needed counts as `NEVER` plus the length of the history.
-    age_odds : float32[S, L, B]
+        Largest age of each bucket but the last, ascending; ages as `RoutingHistory.ages`.
+    temperatures : float64[M]
+        Temperatures of the target that were fitted, ascending; 0 is greedy. Text that is drawn
+        wanders more among the experts than text that is not.
+    age_odds : float32[M, S, L, B]
         Odds multiplier of each bucket; row s is for nodes at depth s, the last for all deeper ones.
+    novelty : float
+        See `CoveragePredictor.novelty`.
     """
 
     codes: NDArray[np.uint8]
@@ -73,11 +79,25 @@ class ExpertTable(PredictorNumbers):
     odds_of_parent_code: NDArray[np.float32]
     parent_row_of_token: NDArray[np.int32]
     age_edges: NDArray[np.int64]
+    temperatures: NDArray[np.float64]
     age_odds: NDArray[np.float32]
+    novelty: float
 
     def __post_init__(self) -> None:
         _check_table(self)
         super().__post_init__()
+
+    def at(self, temperature: float) -> ExpertTable:
+        """Return the table of one temperature (M = 1).
+
+        Between fitted temperatures log odds are interpolated linearly; beyond the last one they are
+        the last one's.
+        """
+        places = np.arange(len(self.temperatures))
+        place = float(np.interp(temperature, self.temperatures, places))
+        low, high = self.age_odds[int(place)], self.age_odds[math.ceil(place)]
+        odds = low * (high / low) ** np.float32(place - int(place))
+        return replace(self, temperatures=np.array([temperature]), age_odds=odds[None])
 
     def probs(
         self,
@@ -85,9 +105,8 @@ class ExpertTable(PredictorNumbers):
         parent_tokens: NDArray[np.int64],
         depths: NDArray[np.int32],
         ages: NDArray[np.int64],
-        num_history: int,
     ) -> NDArray[np.float32]:
-        """Return the probability of each expert for each node, float32[n, L, E].
+        """Return the probability of each expert for each node, float32[n, L, E]; M must be 1.
 
         Parameters
         ----------
@@ -98,9 +117,7 @@ class ExpertTable(PredictorNumbers):
         depths : int32[n]
             Depth of each node below the root; the root has 0.
         ages : int64[L, E]
-            Committed tokens since each expert was last needed, as `RoutingHistory.ages`.
-        num_history : int
-            Committed tokens that those ages are taken over.
+            Tokens since each expert was last needed, as `RoutingHistory.ages`.
         """
         probs = np.empty((len(tokens), *ages.shape), np.float32)  # [n, L, E]
         table_probs(
@@ -111,12 +128,11 @@ class ExpertTable(PredictorNumbers):
             self.odds_of_parent_code,
             self.parent_row_of_token,
             self.age_edges,
-            self.age_odds,
+            self.age_odds[0],
             tokens,
             parent_tokens,
             depths,
             ages,
-            num_history,
             float(self.geometry.experts_per_token),
             probs,
         )
@@ -137,9 +153,15 @@ def _check_table(table: ExpertTable) -> None:
             table.parent_row_of_token, shape.vocab_size, len(table.parent_codes)
         ),
         "age_edges": bool((np.diff(table.age_edges) > 0).all()),
-        "age_odds": len(table.age_odds) > 0
-        and _are_odds(table.age_odds, (len(table.age_odds), shape.num_layers, num_buckets)),
+        "temperatures": bool((np.diff(table.temperatures) > 0).all()),
+        "age_odds": table.age_odds.size > 0
+        and _are_odds(
+            table.age_odds,
+            (len(table.temperatures), table.age_odds.shape[1], shape.num_layers, num_buckets),
+        ),
     }
+    if not 0.0 <= table.novelty <= 1.0:
+        raise InvalidInputError(f"novelty must be from 0 to 1; got {table.novelty}. Fit it again.")
     wrong = [name for name, holds in rules.items() if not holds]
     if wrong:
         raise InvalidInputError(

@@ -25,15 +25,23 @@ class TokenTable(FittedPredictor):
     ----------
     folder : str
         Folder of the fitted table; read when first needed.
+    temperature : float
+        Of the target: chooses among the fitted ones, and lies between two.
     """
 
     folder: str
+    temperature: float = 0.0
     file = TABLE_FILE
 
     @cached_property
     def fit(self) -> ExpertTable:
-        """The fitted table; read when first needed."""
-        return ExpertTable.load(TABLE_FILE, Path(self.folder))
+        """The fitted table of this temperature; read when first needed."""
+        return ExpertTable.load(TABLE_FILE, Path(self.folder)).at(self.temperature)
+
+    @property
+    def novelty(self) -> float:
+        """See `CoveragePredictor.novelty`."""
+        return self.fit.novelty
 
     def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
         """Return each expert's probability for nodes `first` to N, float32[N - first, L, E]."""
@@ -45,5 +53,4 @@ class TokenTable(FittedPredictor):
             parent_tokens,
             tree.depths[first:],
             history.ages,
-            history.num_tokens,
         )

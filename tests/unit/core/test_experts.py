@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specfit.core.errors import InvalidInputError
-from specfit.core.experts import ExpertCoverage, Residency
+from specfit.core.experts import ExpertCoverage, ExpertProbs, Residency
 from specfit.core.history import NEVER, RoutingHistory
 from specfit.testing.examples import example_geometry
 
@@ -40,10 +40,24 @@ def test_ages_count_committed_tokens_since_the_last_use() -> None:
     history = RoutingHistory(GEOMETRY)
     assert (history.ages == NEVER).all()
     history.append(np.array([[[0, 1], [0, 1]], [[1, 2], [3, 4]]], np.int16))
-    assert history.ages[0].tolist() == [1, 0, 0, NEVER, NEVER]
-    assert history.ages[1].tolist() == [1, 1, NEVER, 0, 0]
+    assert history.ages[0].tolist() == [1, 0, 0, NEVER + 2, NEVER + 2]
+    assert history.ages[1].tolist() == [1, 1, NEVER + 2, 0, 0]
     history.append(np.array([[[0, 0], [3, 3]]], np.int16))
-    assert history.ages[0].tolist() == [0, 1, 1, NEVER, NEVER]
+    assert history.ages[0].tolist() == [0, 1, 1, NEVER + 3, NEVER + 3]
+
+
+def test_an_expert_that_rejected_tokens_did_not_need_either_ages_by_them_too() -> None:
+    history = RoutingHistory(GEOMETRY)
+    committed = np.array([[[0, 1], [0, 1]]], np.int16)
+    history.append(committed, rejected=np.array([[[1, 2], [0, 1]], [[2, 2], [4, 4]]], np.int16))
+    assert history.ages[0].tolist() == [0, 0, NEVER + 1, NEVER + 3, NEVER + 3]
+    assert history.ages[1].tolist() == [0, 0, NEVER + 3, NEVER + 3, NEVER + 1]
+    before = history.snapshot()
+    history.append(committed, rejected=np.array([[[3, 3], [2, 2]]], np.int16))
+    assert history.ages[0].tolist() == [0, 0, NEVER + 2, NEVER + 2, NEVER + 5]
+    assert before.ages[0].tolist() == [0, 0, NEVER + 1, NEVER + 3, NEVER + 3]
+    history.append(np.array([[[4, 4], [3, 3]]], np.int16))
+    assert history.ages[0].tolist() == [1, 1, NEVER + 3, NEVER + 3, 0]
 
 
 def test_ages_are_a_snapshot() -> None:
@@ -59,5 +73,22 @@ def test_a_snapshot_does_not_grow() -> None:
     history.append(np.zeros((1, 2, 2), np.int16))
     snapshot = history.snapshot()
     history.append(np.ones((3, 2, 2), np.int16))
-    assert snapshot.ages[:, :2].tolist() == [[0, NEVER]] * 2
+    assert snapshot.ages[:, :2].tolist() == [[0, NEVER + 1]] * 2
     assert history.ages[:, :2].tolist() == [[3, 0]] * 2
+
+
+def test_an_expert_new_to_a_path_is_less_likely_the_longer_the_path() -> None:
+    probs = np.array([[[0.0, 0.2, 1.0]]] * 4, np.float32)  # [N, L, E]
+    depths = np.array([0, 1, 1, 3], np.int32)
+    predicted = ExpertProbs(probs, "a predictor", novelty=0.5)
+    found = predicted.given_path(depths)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found[:, 0, 1], [0.2, 0.12, 0.12, 0.2 * 0.3], rtol=1e-6)
+    np.testing.assert_array_equal(found[:, 0, [0, 2]], probs[:, 0, [0, 2]])  # what is sure stays
+    np.testing.assert_array_equal(predicted.given_path(depths, 2), found[2:])
+
+
+def test_needs_are_independent_unless_the_predictor_says_otherwise() -> None:
+    probs = np.array([[[0.25, 0.75]]] * 2, np.float32)
+    found = ExpertProbs(probs, "a predictor").given_path(np.array([0, 1], np.int32))
+    np.testing.assert_array_equal(found, probs)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specfit.core.backend import Request
 from specfit.core.history import RoutingHistory
-from specfit.testing.examples import example_geometry
+from specfit.core.tree import DraftTree
+from specfit.testing.examples import UniformPredictor, example_geometry
+from tests.unit.core.test_decode import Everything, loop
 
 GEOMETRY = example_geometry(num_layers=2)
 
@@ -58,3 +64,30 @@ def test_a_snapshot_asked_late_says_what_one_asked_at_once_said() -> None:
     for late, ages, of_late in kept:
         assert np.array_equal(of_late.ages, ages)
         assert np.array_equal(late.ages, ages)
+
+
+def test_the_loop_tells_what_rejected_nodes_needed() -> None:
+    """An expert that no verified node needed is as old as all of them together."""
+
+    class Sees(UniformPredictor):
+        def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> Any:
+            ages.append(history.ages)
+            return super().predict(tree, history, first)
+
+    ages: list[np.ndarray] = []
+    decode = loop(Everything())
+    sees = Sees(decode.backend.geometry)
+    stream = replace(decode, predictor=sees).stream(Request((3, 1, 4, 1, 5), 12))
+    history = RoutingHistory(decode.backend.geometry)
+    history.append(next(stream).routing)
+    num_rejected = 0
+    for record in stream:
+        assert (
+            record.outcome.cycle.expert_probs is not None
+        )  # asked for only now
+        np.testing.assert_array_equal(ages.pop(), history.ages)
+        answer = record.outcome.verification
+        kept = np.isin(answer.nodes, (0, *record.outcome.accepted))
+        history.append(answer.routing[kept], answer.routing[~kept])
+        num_rejected += int((~kept).sum())
+    assert num_rejected > 0

@@ -37,7 +37,9 @@ def ship_inputs(model_dir: Path) -> None:
         odds_of_parent_code=np.ones(256, np.float32),
         parent_row_of_token=np.zeros(3, np.int32),
         age_edges=np.array([0], np.int64),
-        age_odds=np.ones((1, 2, 2), np.float32),
+        temperatures=np.zeros(1),
+        age_odds=np.ones((1, 1, 2, 2), np.float32),
+        novelty=1.0,
     )
     table.save(TABLE_FILE, model_dir / "predictor", {})
     curves = AcceptanceCurves(

@@ -10,7 +10,7 @@ import pytest
 from specfit.core.backend import Request
 from specfit.core.copies import Overlap
 from specfit.core.cost import ProfileCost
-from specfit.core.experts import Residency
+from specfit.core.experts import ExpertProbs, Residency
 from specfit.core.policy import Cycle
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan, DraftTree
@@ -57,6 +57,26 @@ def test_siblings_that_share_missing_experts_pay_for_them_once() -> None:
     """Alone either would cost 9 ms for 0.45 tokens; together 10 ms for 0.9."""
     assert select(SpecFit(discount=0.0), cycle_of(MISSING, MISSING)).nodes.tolist() == [0, 1, 2]
     assert select(SpecFit(discount=0.0), cycle_of(MISSING, (6, 7))).nodes.tolist() == [0]
+
+
+def test_what_a_path_does_not_need_is_charged_by_its_novelty() -> None:
+    """A child of the sure root that may need another expert, 0.5 in all layers, is expected to copy
+    what is left of it: 4 x 0.5 x (0.5 + novelty x 0.5)."""
+    tree = DraftTree.from_arrays(np.array([-1, 0], np.int32), np.array([1.0, 0.95]))
+    probs = np.zeros((2, GEOMETRY.num_layers, GEOMETRY.num_experts), np.float32)
+    probs[0, :, :2] = 1.0
+    probs[1, :, 4:8] = 0.5
+    mask = np.zeros((GEOMETRY.num_layers, GEOMETRY.num_experts), bool)
+    mask[:, :7] = True
+    cycle = make_cycle(tree, geometry=GEOMETRY, residency=Residency(mask), expert_probs=probs)
+    for novelty, misses in ((1.0, 2.0), (0.6, 1.6), (0.0, 1.0)):
+        believed = replace(
+            cycle, _predict=lambda tree, n=novelty: ExpertProbs(probs[: len(tree)], "example", n)
+        )
+        selection = select(SpecFit(), believed)
+        assert selection.nodes.tolist() == [0, 1]
+        assert selection.prediction is not None
+        assert selection.prediction.misses == pytest.approx(misses)
 
 
 def test_the_prediction_is_what_the_terms_say() -> None:

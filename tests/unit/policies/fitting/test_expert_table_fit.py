@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from specfit.core.errors import InvalidInputError
-from specfit.core.experts import ModelGeometry
+from specfit.core.experts import ExpertCoverage, ModelGeometry
 from specfit.core.history import NEVER
 from specfit.policies.fitting._kernels import age_buckets, base_logits
 from specfit.policies.fitting.expert_table import AGE_EDGES, fit_expert_table
@@ -44,18 +44,19 @@ def draw_sample(
         depths=np.ones(len(nodes), np.int32),
         roots=nodes,
         routing=routing[nodes],
+        follows=np.zeros(len(nodes), bool),
     )
     return sample, weights
 
 
 def fit(**effects: float) -> ExpertTable:
     train, validation = (draw_sample(key, **effects)[0] for key in (1, 2))
-    return fit_expert_table(train, validation, GEOMETRY, "0" * 64)
+    return fit_expert_table(train, {0.0: validation}, GEOMETRY, "0" * 64)
 
 
 def predict(table: ExpertTable, sample: RoutingSample, ages: np.ndarray) -> np.ndarray:
     depths = np.ones(len(sample.tokens), np.int32)
-    return table.probs(sample.tokens, sample.parent_tokens, depths, ages, 20)
+    return table.probs(sample.tokens, sample.parent_tokens, depths, ages)
 
 
 def test_predictions_match_the_frequencies_of_another_sample() -> None:
@@ -75,7 +76,7 @@ def test_the_parent_token_is_used_where_it_matters() -> None:
     table = fit(parent_effect=2.0)
     ages = np.full((1, 8), 4)
     one = np.ones(1, np.int32)
-    after = [table.probs(np.array([0]), np.array([p]), one, ages, 20)[0, 0, 7] for p in (4, 0)]
+    after = [table.probs(np.array([0]), np.array([p]), one, ages)[0, 0, 7] for p in (4, 0)]
     assert after[0] > 2 * after[1]  # the parent 4 adds to expert 7
 
 
@@ -90,11 +91,22 @@ def test_recent_experts_are_likelier_where_routing_repeats() -> None:
     np.testing.assert_allclose(recent.sum(axis=2), 2, rtol=1e-3)
 
 
+def test_each_temperature_gets_the_ages_of_its_own_texts() -> None:
+    train = draw_sample(1, recency=1.0)[0]
+    validation = {1.0: draw_sample(2)[0], 0.0: draw_sample(3, recency=2.0)[0]}
+    table = fit_expert_table(train, validation, GEOMETRY, "0" * 64)
+    assert table.temperatures.tolist() == [0.0, 1.0]
+    newest, older = table.age_odds[:, 1, 0, 0], table.age_odds[:, 1, 0, 4]
+    wary, steady = newest / older
+    assert wary > 4.0
+    assert 0.8 < steady < 1.3
+
+
 def test_a_token_never_seen_gets_the_unigram_frequencies() -> None:
     table = fit()
     sample, _ = draw_sample(1)
     found = table.probs(
-        np.array([5]), np.array([NO_PARENT]), np.ones(1, np.int32), np.full((1, 8), 4), 20
+        np.array([5]), np.array([NO_PARENT]), np.ones(1, np.int32), np.full((1, 8), 4)
     )
     frequency = np.bincount(sample.routing.ravel(), minlength=8) / len(sample.routing)
     np.testing.assert_allclose(found[0, 0], frequency, atol=0.05)
@@ -147,4 +159,45 @@ def test_roots_outside_the_stream_are_refused() -> None:
             sample.depths,
             sample.roots,
             sample.routing,
+            sample.follows,
         )
+
+
+def paths_sample(key: int, kinship: float) -> RoutingSample:
+    """Chains of four below a root; with probability `kinship` a token keeps its parent's experts.
+
+    All tokens are the same, so every expert is as likely as any other, whatever the kinship.
+    """
+    rng = np.random.default_rng(key)
+    routing = np.empty((NUM_TOKENS, 1, 2), np.int16)
+    for t in range(NUM_TOKENS):
+        keeps = t % 5 > 0 and rng.random() < kinship
+        routing[t, 0] = routing[t - 1, 0] if keeps else rng.permutation(8)[:2]
+    nodes = np.arange(NUM_TOKENS)
+    depths = (nodes % 5).astype(np.int32)
+    tokens = np.zeros(NUM_TOKENS, np.int64)
+    return RoutingSample(
+        stream=routing,
+        texts=(nodes // 5).astype(np.int32),
+        tokens=tokens,
+        parent_tokens=np.where(depths > 0, tokens, NO_PARENT),
+        depths=depths,
+        roots=nodes - depths,
+        routing=routing,
+        follows=np.ones(NUM_TOKENS, bool),
+    )
+
+
+@pytest.mark.parametrize("kinship", [0.0, 0.3, 0.6])
+def test_novelty_says_how_much_less_likely_what_the_path_did_not_need_is(kinship: float) -> None:
+    """A child that keeps its parent's experts needs no other: of 1/4 there is left 1 - kinship."""
+    samples = [paths_sample(key, kinship) for key in (1, 2)]
+    table = fit_expert_table(samples[0], {0.0: samples[1]}, GEOMETRY, "0" * 64)
+    given = np.array([0.25 * (0.25 + table.novelty**depth * 0.75) for depth in range(1, 5)])
+    seen = []
+    for depth in range(1, 5):
+        chains = ExpertCoverage(samples[1].routing, 8).mask.reshape(-1, 5, 8)
+        is_new = ~chains[:, :depth].any(axis=1)
+        seen.append(chains[:, depth][is_new].mean())
+    np.testing.assert_allclose(given, seen, atol=0.06)
+    assert (table.novelty > 0.97) == (kinship == 0.0)

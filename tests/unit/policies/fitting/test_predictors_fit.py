@@ -14,7 +14,7 @@ from specfit.core.experts import ExpertCoverage
 from specfit.core.observed import ObservedText
 from specfit.core.predictor import CoveragePredictor, predictors
 from specfit.policies.fitting.predictors import KINDS, PredictorFit
-from specfit.policies.fitting.samples import split_texts
+from specfit.policies.fitting.samples import routing_sample, split_texts
 from specfit.sim.observe import observed_texts, without_looping
 from specfit.sim.trace import TraceReader
 from specfit.testing.examples import UniformPredictor, example_geometry
@@ -49,6 +49,26 @@ def loss(predictor: CoveragePredictor, texts: list[ObservedText]) -> float:
             needed = ExpertCoverage(draft.routing, GEOMETRY.num_experts).mask
             losses.append(-np.log(np.clip(np.where(needed, probs, 1 - probs), 1e-6, 1)).mean())
     return float(np.mean(losses))
+
+
+def test_of_a_node_that_follows_the_text_the_stream_has_all_above(
+    texts: list[ObservedText],
+) -> None:
+    sample = routing_sample(texts, max_nodes=10**6)
+    place, num_checked = 0, 0
+    for text in texts:
+        drafts = [draft for draft in text.drafts if draft.root < len(text.routing)]
+        for draft in drafts:
+            for node in draft.nodes:
+                above = np.flatnonzero(draft.tree.ancestor_mask[node])[:-1]
+                first = sample.roots[place]
+                if sample.follows[place]:
+                    rows = draft.routing[np.searchsorted(draft.nodes, above)]
+                    np.testing.assert_array_equal(sample.stream[first : first + len(above)], rows)
+                    num_checked += len(above) > 1
+                place += 1
+    assert place == len(sample.follows)
+    assert 0 < num_checked < (sample.depths > 1).sum()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -36,7 +36,9 @@ def make_table(age_odds: np.ndarray | None = None) -> ExpertTable:
         odds_of_parent_code=odds_of_code,
         parent_row_of_token=np.array([0, 1, 0], np.int32),
         age_edges=np.array([0, 4], np.int64),
-        age_odds=age_odds,
+        temperatures=np.zeros(1),
+        age_odds=age_odds[None],
+        novelty=1.0,
     )
 
 
@@ -48,7 +50,7 @@ def probs(
     parent: int = NO_PARENT,
 ) -> np.ndarray:
     parents = np.full(len(tokens), parent)
-    return table.probs(np.array(tokens, np.int64), parents, np.array(depths, np.int32), ages, 9)
+    return table.probs(np.array(tokens, np.int64), parents, np.array(depths, np.int32), ages)
 
 
 def test_probabilities_are_those_of_the_odds_scaled_to_k() -> None:
@@ -88,9 +90,10 @@ def test_recent_experts_gain_where_their_bucket_says_so() -> None:
 def test_never_needed_means_more_in_a_longer_history() -> None:
     table = make_table(age_odds=np.array([[[1.0, 1.0, 0.1]] * 2] * 2, np.float32))
     table = replace(table, age_edges=np.array([4, NEVER + 10], np.int64))
-    ages = np.array([[0, 0, 0, NEVER]] * 2)
-    arrays = (np.array([1]), np.array([NO_PARENT]), np.zeros(1, np.int32), ages)
-    short, long = table.probs(*arrays, 10), table.probs(*arrays, 11)
+    arrays = (np.array([1]), np.array([NO_PARENT]), np.zeros(1, np.int32))
+    short, long = (
+        table.probs(*arrays, np.array([[0, 0, 0, NEVER + length]] * 2)) for length in (10, 11)
+    )
     np.testing.assert_allclose(short, 0.5, rtol=1e-6)
     assert (long[0, :, 3] < 0.2).all()
 
@@ -101,6 +104,30 @@ def test_the_last_depth_slot_serves_all_deeper_nodes() -> None:
     ages = np.array([[0, 9, 9, 9], [0, 9, 9, 9]])
     found = probs(make_table(age_odds), [0, 0], [1, 7], ages)
     np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_between_two_temperatures_the_odds_are_between_theirs() -> None:
+    age_odds = np.ones((2, 2, 2, 3), np.float32)
+    age_odds[0, 0, 0], age_odds[1, 0, 0] = [1.0, 2.0, 8.0], [4.0, 2.0, 2.0]
+    table = replace(make_table(), temperatures=np.array([0.0, 1.0]), age_odds=age_odds)
+    for temperature, expected in ((0, [1, 2, 8]), (0.5, [2, 2, 4]), (1, [4, 2, 2]), (3, [4, 2, 2])):
+        found = table.at(temperature)
+        assert found.temperatures == [temperature]
+        np.testing.assert_allclose(found.age_odds[0, 0, 0], expected, rtol=1e-6)
+        np.testing.assert_allclose(found.age_odds[0, 1], 1.0)
+
+
+def test_a_predictor_takes_the_odds_of_its_temperature(tmp_path: Path) -> None:
+    age_odds = np.ones((2, 2, 2, 3), np.float32)
+    age_odds[1, :, :, 0] = 5.0
+    table = replace(make_table(), temperatures=np.array([0.0, 1.0]), age_odds=age_odds)
+    table.save(TABLE_FILE, tmp_path, {})
+    history = RoutingHistory(GEOMETRY)
+    history.append(np.array([[[0, 1], [0, 1]]], np.int16))
+    root = DraftTree.root(1)
+    greedy, drawn = (TokenTable(str(tmp_path), t).predict(root, history, 0) for t in (0.0, 1.0))
+    np.testing.assert_allclose(greedy, 0.5, rtol=1e-6)
+    assert (drawn[0, :, :2] > 0.6).all()
 
 
 @pytest.mark.parametrize("spread", [0.5, 3.0, 12.0])
@@ -136,7 +163,7 @@ def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
     loaded = ExpertTable.load(TABLE_FILE, tmp_path)
     assert loaded.geometry == table.geometry
     assert loaded.fitted_on == table.fitted_on
-    for name in ("codes", "odds_of_code", "row_of_token", "age_edges", "age_odds"):
+    for name in ("codes", "odds_of_code", "row_of_token", "age_edges", "temperatures", "age_odds"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(table, name))
     assert not list(tmp_path.glob("*.partial"))
 
@@ -184,9 +211,9 @@ def test_uniform_says_k_of_e_and_checks_its_geometry() -> None:
 def test_an_age_belongs_to_the_first_bucket_that_reaches_it(edges: list[int], age: int) -> None:
     reaching = [bucket for bucket, edge in enumerate(edges) if age <= edge]
     expected = reaching[0] if reaching else len(edges)
-    assert bucket_of(age, 7, np.array(edges, np.int64)) == expected
+    assert bucket_of(age, np.array(edges, np.int64)) == expected
 
 
 def test_an_expert_that_was_never_needed_ages_with_the_history() -> None:
     edges = np.array([3, NEVER, NEVER + 10], np.int64)
-    assert [bucket_of(NEVER, history, edges) for history in (0, 1, 10, 11)] == [1, 2, 2, 3]
+    assert [bucket_of(NEVER + length, edges) for length in (0, 1, 10, 11)] == [1, 2, 2, 3]

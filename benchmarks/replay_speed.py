@@ -109,7 +109,8 @@ def expert_table(routing: np.ndarray) -> ExpertTable:
     return ExpertTable(
         GEOMETRY, "toy", np.concatenate([nothing, codes]), np.exp(steps).astype(np.float32),
         np.arange(1, VOCAB + 1, dtype=np.int32), nothing, np.ones(256, np.float32),
-        np.zeros(VOCAB, np.int32), np.array([4], np.int64), np.ones((1, 48, 2), np.float32),
+        np.zeros(VOCAB, np.int32), np.array([4], np.int64), np.zeros(1),
+        np.ones((1, 1, 48, 2), np.float32), 0.9,
     )  # fmt: skip
 
 

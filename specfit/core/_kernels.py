@@ -151,6 +151,20 @@ def fill_last(last: Any, routing: Any, place: int) -> None:
 
 
 @kernel
+def fill_ages(last: Any, newest: int, is_tried: Any, tried: int, untried: int, ages: Any) -> None:
+    """Set ``ages[l, e]``, int64[L, E]: how long before `newest` the place ``last[l, e]`` is.
+
+    Where that is negative, the age is `tried` or `untried`, as ``is_tried[l, e]`` says.
+    """
+    for layer in range(last.shape[0]):
+        for expert in range(last.shape[1]):
+            if last[layer, expert] >= 0:
+                ages[layer, expert] = newest - last[layer, expert]
+            else:
+                ages[layer, expert] = tried if is_tried[layer, expert] else untried
+
+
+@kernel
 def mark_needed(is_needed: Any, routing: Any) -> None:
     """Set ``is_needed[l, e]``, bool[L, E], where a token of `routing`, int16[T, L, K], needs it."""
     for token in range(routing.shape[0]):

@@ -7,7 +7,7 @@ import copy
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core._kernels import fill_last, mark_needed
+from specfit.core._kernels import fill_ages, fill_last, mark_needed
 from specfit.core.experts import ModelGeometry
 
 NEVER = np.iinfo(np.int64).max // 2
@@ -24,6 +24,7 @@ class RoutingHistory:
     def __init__(self, geometry: ModelGeometry) -> None:
         self._shape = (geometry.num_layers, geometry.num_experts)
         self._last: NDArray[np.int64] | None = None  # place of the last need; None: not worked out
+        self._ages: NDArray[np.int64] | None = None  # None: not worked out
         self._origin: RoutingHistory | None = None  # what this is a snapshot of, until it is
         self._rows = np.empty((0, geometry.num_layers, geometry.experts_per_token), np.int16)
         self._length = self._num_rejected = 0
@@ -50,7 +51,7 @@ class RoutingHistory:
             self._rows = grown
         self._rows[self._length : needed] = routing
         fill_last(self._places(), routing, self._length)
-        self._length = needed
+        self._length, self._ages = needed, None
 
     def snapshot(self) -> RoutingHistory:
         """Return the history as it is now; later tokens are not added to it.
@@ -81,9 +82,15 @@ class RoutingHistory:
         the number of tokens that did not need it: of the committed ones, and of the rejected ones
         too if none of those needed it either.
         """
-        places = self._places()
-        unneeded = NEVER + self._length + np.where(self._rejected_need, 0, self._num_rejected)
-        return np.where(places < 0, unneeded, self._length - 1 - places)
+        if self._ages is None:
+            self._ages = np.empty(self._shape, np.int64)
+            never = NEVER + self._length
+            fill_ages(
+                self._places(), self._length - 1, self._rejected_need,
+                never, never + self._num_rejected, self._ages,
+            )  # fmt: skip
+            self._ages.setflags(write=False)
+        return self._ages
 
     def _places(self) -> NDArray[np.int64]:
         """Return the place of the last token that needed each expert, int64[L, E]; -1: none."""

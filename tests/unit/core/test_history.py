@@ -82,9 +82,7 @@ def test_the_loop_tells_what_rejected_nodes_needed() -> None:
     history.append(next(stream).routing)
     num_rejected = 0
     for record in stream:
-        assert (
-            record.outcome.cycle.expert_probs is not None
-        )  # asked for only now
+        assert record.outcome.cycle.expert_probs is not None  # asked for only now
         np.testing.assert_array_equal(ages.pop(), history.ages)
         answer = record.outcome.verification
         kept = np.isin(answer.nodes, (0, *record.outcome.accepted))

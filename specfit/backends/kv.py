@@ -61,6 +61,11 @@ class KvLayer(CacheLayerMixin):
         """Keep the first `num_rows` rows."""
         self.num_rows = min(self.num_rows, num_rows)
 
+    def is_finite(self) -> bool:
+        """Return whether every key and value that is kept is a number."""
+        kept = self.keys[:, :, : self.num_rows], self.values[:, :, : self.num_rows]
+        return all(bool(rows.isfinite().all()) for rows in kept)
+
     def get_seq_length(self) -> int:
         """Return the number of rows."""
         return self.num_rows

@@ -115,6 +115,15 @@ class Target:
         """Return float32 logits [n, V] of final hidden states [n, D]."""
         return self.model.lm_head(hidden).float()
 
+    def where_not_finite(self) -> str:
+        """Say where the last pass first left the finite numbers, as its keys tell."""
+        last = self.store.geometry.num_layers - 1
+        bad = (i for i, layer in enumerate(self.kv.layers) if not layer.is_finite())
+        first = next(bad, None)
+        if first == 0:
+            return "They leave the finite numbers in the embedding or in layer 0's attention."
+        return f"They leave the finite numbers in layer {last if first is None else first - 1}."
+
     def _run(self, tokens: Tensor, positions: Tensor, mask: Tensor | None) -> TargetPass:
         self._features = []
         self.store.begin_pass()

@@ -22,7 +22,7 @@ from specfit.backends.eagle3_compiled import make_head
 from specfit.backends.held_text import HeldText
 from specfit.backends.layouts import make_layout
 from specfit.backends.packed import OnLayer, bring_experts
-from specfit.backends.sampling import TargetSampler
+from specfit.backends.sampling import Draw, TargetSampler
 from specfit.backends.store import ExpertStore
 from specfit.backends.target import Target, TargetPass
 from specfit.backends.text_rules import TextRules
@@ -178,7 +178,7 @@ class TorchBackend(Backend):
         logits = self._target.logits(passes[-1].hidden[-1:])
         if self._rules is not None:
             logits = self._rules.apply(logits, [()])
-        first_token = int(self._sampler.draw(logits, np.array([len(request.prompt)])).tokens[0])
+        first_token = int(self._draw(logits, np.array([len(request.prompt)])).tokens[0])
         self._note_pairs(
             torch.cat([p.features for p in passes]), [*request.prompt[num_kept + 1 :], first_token]
         )
@@ -226,7 +226,7 @@ class TorchBackend(Backend):
         logits = self._target.logits(result.hidden)
         if self._rules is not None:
             logits = self._rules.apply(logits, _paths(tree, nodes))
-        draw = self._sampler.draw(logits, self._num_committed + depths.astype(np.int64))
+        draw = self._draw(logits, self._num_committed + depths.astype(np.int64))
         counts = self._store.counts
         num_prefetched, num_wasted = self._ahead.take(result.routing)
         stall_s = self.device.counters.stall_s - stalled
@@ -328,6 +328,12 @@ class TorchBackend(Backend):
             self._drafter.reset()
             self._drafter.start(request.prompt[0])
         return num_kept
+
+    def _draw(self, logits: torch.Tensor, positions: NDArray[np.int64]) -> Draw:
+        try:
+            return self._sampler.draw(logits, positions)
+        except BackendError as error:
+            raise BackendError(f"{error} {self._target.where_not_finite()}") from None
 
     def _note_pairs(self, features: torch.Tensor, next_tokens: list[int]) -> None:
         if self._drafter is not None:

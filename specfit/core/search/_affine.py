@@ -35,6 +35,7 @@ from specfit.core.search._sharing import (
     charge_best_first,
     charge_by_worth,
     charge_evenly,
+    keep_charges,
     unload,
 )
 from specfit.core.search._tree import best_ratio, best_subtree, drop_hopeless
@@ -85,7 +86,7 @@ def search_rows(
     totals: Any,
     hint: Any,
     is_read: Any,  # bool[N], or bool[0]: all are
-    charged_s: Any,  # float64[N], out, or float64[0]: see `_keep_charges`
+    charged_s: Any,  # float64[N], out, or float64[0]: see `keep_charges`
     mask: Any,
     values: Any,
     counts: Any,
@@ -118,7 +119,7 @@ def search_rows(
                 taken, counts,
             )  # fmt: skip
             if shrinking and charged_s.size:
-                _keep_charges(live, seconds, node_s, charged_s)
+                keep_charges(task, live, seconds, scratch, charged_s)
         if shrinking:
             if mode == SIGN or _is_smallest(
                 task, best, full_s, live, load, scratch, seconds, gains, taken
@@ -163,39 +164,34 @@ def is_still_best(
 
     One pass over the tree; it stands for the whole search if so, and says nothing if not.
     """
-    num_nodes, num_columns = parents.size, rows.weight_s.size
+    num_nodes = parents.size
+    sums, flags = np.empty((2, num_nodes)), np.empty((2, num_nodes), np.bool_)
+    seconds, gains, live, taken = sums[0], sums[1], flags[0], flags[1]
     mask[:] = False
     mask[: chosen.size] = chosen
     mask[0] = True
     is_root_alone = not mask[1:].any()
-    columns = np.zeros((3, 0 if is_root_alone else num_columns))
+    columns = np.zeros((3, 0 if is_root_alone else rows.weight_s.size))
     base, load, scratch = columns[0], columns[1], columns[2]
     task, best = Task(parents, profits, fixed_s, node_s, rows, base, mode), Best(mask, values)
     values[LAMBDA], values[BAR] = price, 0.0
+    root_s = full_s[0] + node_s + fixed_s
     if is_root_alone:
-        _adopt(task, best, mask, profits[0], full_s[0] + node_s + fixed_s)
+        _adopt(task, best, mask, profits[0], root_s)
     else:
         add_row(rows, 0, base, 1.0)
         tokens, total_s = _measure(task, mask, scratch)
         _adopt(task, best, mask, tokens, total_s)
-    sums, flags = np.empty((2, num_nodes)), np.ones((2, num_nodes), np.bool_)
-    seconds, gains, live, taken = sums[0], sums[1], flags[0], flags[1]
+    live[:] = True
     for v in range(num_nodes):
         seconds[v] = charged_s[v] + node_s
-    seconds[0] = full_s[0] + node_s + fixed_s
+    seconds[0] = root_s
     bound = best_subtree(parents, profits, seconds, live, values[LAMBDA], 0.0, gains, taken)
     if bound > _bar(best):
         return False
     return is_root_alone or _is_smallest(
         task, best, full_s, live, load, scratch, seconds, gains, taken
     )
-
-
-@kernel
-def _keep_charges(live: Any, seconds: Any, node_s: float, charged_s: Any) -> None:
-    """Write what the proof charges each node for experts: of any selection, at most their cost."""
-    for v in range(live.size):
-        charged_s[v] = seconds[v] - node_s if live[v] else 0.0
 
 
 @kernel
@@ -370,7 +366,7 @@ def _is_smallest(
     Among the nodes of a best selection the even charges add up to what it costs. If no branch of it
     only ties under them, no smaller selection is as good. If one does, a cut has to tell.
     """
-    if best.mask.sum() == 1:
+    if not best.mask[1:].any():
         return True
     live[:] = best.mask
     load_of(task.rows, live, load)

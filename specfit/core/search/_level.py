@@ -12,11 +12,11 @@ import numpy as np
 
 from specfit.core._jit import kernel
 from specfit.core.search import _affine, _checks, _sharing
+from specfit.core.search._memory import Memory, memory_of
 from specfit.core.search._pricing import price_probs
 from specfit.core.search._routing import (
     ANY_PRICED,
     NUM_COLUMNS,
-    Memory,
     begin,
     read_all,
     read_nodes,
@@ -28,27 +28,24 @@ from specfit.core.search._tree import best_subtree
 
 BAD_TREE, BAD_GROWTH, BAD_VALUE = -1, -2, -3
 
-HOPE, HOPE_AGAIN = 0.8, 0.6
-"""Part of its row's seconds that a node is guessed to cost, as it may share; decides no answer.
-
-The second after an earlier level: who reads a little more can use its proof more often.
-"""
+HOPE = 0.8
+"""Part of its row's seconds that a node is guessed to cost, as it may share; decides no answer."""
 
 
 class Task(NamedTuple):
     """What is asked of a level, and where the selection goes; the last arguments of a kernel."""
 
-    spent_s: float  # seconds without nodes and experts
-    later_s: Any  # float64[J], the same after 1 to J more levels
+    draft_s: Any  # float64[D+1], read-only
+    levels: int  # drafted so far
+    fixed_s: float  # seconds of a pass without nodes and experts
     node_s: float
     mode: int  # RATIO or PRICE, with the price
     price: float
     growth: Any  # float64[J]
     expandable: Any  # bool[N], not read if J is 0
     start: Any  # bool[<= N], the selection of the level before
-    mask: Any  # bool[N], out; this and the next two: see `search_affine`
-    numbers: Any  # float64[4], out
-    counts: Any  # int64[2], out
+    mask: Any  # bool[N], out; see `search_affine`
+    numbers: Any  # float64[6], out: the values of `search_affine`, then its counts
 
 
 @kernel
@@ -65,8 +62,9 @@ def advance_probs(
     weight_s: Any,
     full_s: Any,
     totals: Any,
-    spent_s: float,  # this and the rest: see `Task`
-    later_s: Any,
+    draft_s: Any,  # this and the rest: see `Task`
+    levels: int,
+    fixed_s: float,
     node_s: float,
     mode: int,
     price: float,
@@ -75,7 +73,6 @@ def advance_probs(
     start: Any,
     mask: Any,
     numbers: Any,
-    counts: Any,
 ) -> int:
     """Price predicted probabilities, search and look ahead.
 
@@ -91,16 +88,17 @@ def advance_probs(
     )  # fmt: skip
     if bad >= 0:
         return BAD_VALUE - int(bad)
-    rows = rows_of(np.zeros(0, np.int64), np.zeros(0, np.int32), values.reshape(-1), weight_s)
-    full = full_s[: parents.size]
-    counts[:] = 0
-    _affine.search_rows(
-        parents, path_probs, spent_s, node_s, mode, price, rows, full, totals, start,
-        np.zeros(0, np.bool_), np.zeros(0), mask, numbers, counts,
-    )  # fmt: skip
-    return _look_ahead(
-        parents, path_probs, later_s, node_s, mode, growth, expandable, numbers, rows, full, totals
+    task = Task(
+        draft_s, levels, fixed_s, node_s, mode, price, growth, expandable, start, mask, numbers
     )
+    rows = rows_of(np.zeros(0, np.int64), np.zeros(0, np.int32), values.reshape(-1), weight_s)
+    full, counts = full_s[: parents.size], np.zeros(2, np.int64)
+    _affine.search_rows(
+        parents, path_probs, draft_s[levels] + fixed_s, node_s, mode, price, rows, full, totals,
+        start, np.zeros(0, np.bool_), np.zeros(0), mask, numbers, counts,
+    )  # fmt: skip
+    numbers[_sharing.ROUNDS], numbers[_sharing.CUTS] = counts[0], counts[1]
+    return _look_ahead(parents, path_probs, task, rows, full, totals)
 
 
 @kernel
@@ -109,28 +107,12 @@ def advance_routing(
     path_probs: Any,  # float64[N]
     routing: Any,  # int16[n, L, K], the new nodes'
     first: int,  # number of nodes that are here already
-    num_experts: int,
-    expert_s: Any,  # float64[L*E], weight by flat id
-    is_priced: Any,  # bool[L*E], or bool[0]: see `begin`
-    ones: Any,  # float32[enough]
-    state: Any,  # this and the next fifteen: see `Memory`
-    is_left: Any,
-    column_of: Any,
-    expert_of: Any,
-    column_s: Any,
-    totals: Any,
-    newest: Any,
-    offsets: Any,
-    ids: Any,
-    is_read: Any,
-    starts: Any,
-    ends: Any,
-    full_s: Any,
-    charged_s: Any,
-    cols: Any,
-    experts: Any,
-    spent_s: float,  # this and the rest: see `Task`
-    later_s: Any,
+    weight_s: Any,  # float64[L, E], read-only
+    whole: Any,  # uint8[...], see `_memory.split`, and room for how many nodes
+    capacity: int,
+    draft_s: Any,  # this and the rest: see `Task`
+    levels: int,
+    fixed_s: float,
     node_s: float,
     mode: int,
     price: float,
@@ -139,25 +121,42 @@ def advance_routing(
     start: Any,
     mask: Any,
     numbers: Any,
-    counts: Any,
 ) -> int:
     """Price hard sets as far as the answer needs them; see `advance_probs`."""
-    num_nodes = parents.size
-    memory = Memory(
-        state, is_left, column_of, expert_of, column_s, totals, newest, offsets, ids, is_read,
-        starts, ends, full_s, charged_s, cols, experts,
-    )  # fmt: skip
     fault = _fault_of(parents, path_probs, growth)
     if fault:
         return int(fault)
-    bad = take_routing(routing, first, num_experts, memory)
+    per_node = routing.shape[1] * routing.shape[2]
+    memory = memory_of(whole, weight_s.size, per_node, capacity)
+    bad = take_routing(routing, first, weight_s.shape[1], memory)
     if bad >= 0:
         return BAD_VALUE - bad
+    task = Task(
+        draft_s, levels, fixed_s, node_s, mode, price, growth, expandable, start, mask, numbers
+    )
+    expert_s, num_nodes = weight_s.reshape(-1), parents.size
     if first == 0:
-        begin(expert_s, is_priced, memory)
-    if state[ANY_PRICED] == 0:
+        begin(expert_s, memory)
+    rows, totals = _search_lazily(parents, path_probs, first, expert_s, memory, task)
+    full_s = memory.full_s[:num_nodes]
+    ahead = _look_ahead(parents, path_probs, task, rows, full_s, totals)
+    if ahead == 0 or memory.is_read[:num_nodes].all():
+        return ahead
+    read_all(num_nodes, parents, expert_s, memory)
+    rows, totals = _rows_so_far(memory, num_nodes)
+    return _look_ahead(parents, path_probs, task, rows, full_s, totals)
+
+
+@kernel
+def _search_lazily(
+    parents: Any, path_probs: Any, first: int, expert_s: Any, memory: Memory, task: Task
+) -> tuple[Rows, Any]:
+    """Find the best selection, reading nodes as far as that takes; return rows and totals then."""
+    num_nodes, is_read, mask, numbers = parents.size, memory.is_read, task.mask, task.numbers
+    node_s, mode, price = task.node_s, task.mode, task.price
+    spent_s = task.draft_s[task.levels] + task.fixed_s
+    if memory.state[ANY_PRICED] == 0:
         is_read[:num_nodes] = True
-    counts[:] = 0
     wanted, likely = np.empty(num_nodes, np.int32), np.empty(num_nodes, np.bool_)
     if not is_read[0]:
         wanted[:] = 0
@@ -165,39 +164,33 @@ def advance_routing(
         read_nodes(wanted, parents, expert_s, memory)
     if num_nodes > 1:
         _read_likely(
-            parents, path_probs, spent_s, node_s, mode, price, HOPE_AGAIN if first else HOPE,
-            expert_s, memory, likely, wanted,
+            parents, path_probs, spent_s, node_s, mode, price, expert_s, memory, likely, wanted
         )  # fmt: skip
-    rows, totals = _rows_so_far(memory, ones, num_nodes)
-    full, charged, read = full_s[:num_nodes], charged_s[:num_nodes], is_read[:num_nodes]
+    rows, totals = _rows_so_far(memory, num_nodes)
+    full, charged, read = (
+        memory.full_s[:num_nodes], memory.charged_s[:num_nodes], is_read[:num_nodes]
+    )  # fmt: skip
     is_known = (first > 0 or num_nodes == 1) and _affine.is_still_best(
-        parents, path_probs, spent_s, node_s, mode, price, rows, full, charged, start, mask, numbers
-    )
+        parents, path_probs, spent_s, node_s, mode, price, rows, full, charged, task.start, mask,
+        numbers,
+    )  # fmt: skip
     is_known = is_known and not _want(parents, mask, is_read, 1, wanted)
+    counts = np.zeros(2, np.int64)
     counts[0] = int(is_known)
     reach = 1
+    kept = charged if first else charged[:0]  # after a whole tree hardly ever comes a level
     while not is_known:
         _affine.search_rows(
             parents, path_probs, spent_s, node_s, mode, price, rows, full, totals, likely, read,
-            charged, mask, numbers, counts,
+            kept, mask, numbers, counts,
         )  # fmt: skip
         is_known = not _want(parents, mask, is_read, reach, wanted)
         if not is_known:
             read_nodes(wanted, parents, expert_s, memory)
-            rows, totals = _rows_so_far(memory, ones, num_nodes)
+            rows, totals = _rows_so_far(memory, num_nodes)
             reach *= 2
-    ahead = _look_ahead(
-        parents, path_probs, later_s, node_s, mode, growth, expandable, numbers, rows,
-        full, totals,
-    )  # fmt: skip
-    if ahead == 0 or read.all():
-        return ahead
-    read_all(num_nodes, parents, expert_s, memory)
-    rows, totals = _rows_so_far(memory, ones, num_nodes)
-    return _look_ahead(
-        parents, path_probs, later_s, node_s, mode, growth, expandable, numbers, rows,
-        full, totals,
-    )  # fmt: skip
+    numbers[_sharing.ROUNDS], numbers[_sharing.CUTS] = counts[0], counts[1]
+    return rows, totals
 
 
 @kernel
@@ -217,7 +210,6 @@ def _read_likely(
     node_s: float,
     mode: int,
     price: float,
-    hope: float,  # see HOPE
     expert_s: Any,
     memory: Memory,
     taken: Any,  # bool[N], scratch
@@ -235,7 +227,7 @@ def _read_likely(
     rate = path_probs[0] / (spent_s + node_s + full_s[0]) if mode == _affine.RATIO else price
     step = 0
     for node in range(num_nodes):
-        seconds[node] = hope * full_s[node] + node_s
+        seconds[node] = HOPE * full_s[node] + node_s
     seconds[0] = full_s[0] + node_s + spent_s
     while True:
         best_subtree(parents, path_probs, seconds, live, rate, 0.0, gains, taken)
@@ -250,7 +242,7 @@ def _read_likely(
             rate = max(rate, tokens / total_s)
         read_nodes(wanted, parents, expert_s, memory)
         for node in range(1, num_nodes):
-            seconds[node] = hope * full_s[node] + node_s
+            seconds[node] = HOPE * full_s[node] + node_s
         step += 1
 
 
@@ -276,11 +268,11 @@ def _want(parents: Any, chosen: Any, is_read: Any, reach: int, wanted: Any) -> b
 
 
 @kernel
-def _rows_so_far(memory: Memory, ones: Any, num_nodes: int) -> tuple[Rows, Any]:
+def _rows_so_far(memory: Memory, num_nodes: int) -> tuple[Rows, Any]:
     """Return the rows of all nodes, empty ones where they are not read, and the totals."""
     num_columns = memory.state[NUM_COLUMNS]
     rows = Rows(
-        memory.starts[:num_nodes], memory.ends[:num_nodes], memory.cols, ones,
+        memory.starts[:num_nodes], memory.ends[:num_nodes], memory.cols, memory.ones,
         memory.weight_s[:num_columns],
     )  # fmt: skip
     return rows, memory.totals[:num_columns]
@@ -290,26 +282,23 @@ def _rows_so_far(memory: Memory, ones: Any, num_nodes: int) -> tuple[Rows, Any]:
 def _look_ahead(
     parents: Any,  # int32[N]
     path_probs: Any,  # float64[N]
-    later_s: Any,  # this and the next five: see `Task`
-    node_s: float,
-    mode: int,
-    growth: Any,
-    expandable: Any,
-    numbers: Any,
+    task: Task,
     rows: Rows,
     full_s: Any,
     totals: Any,
 ) -> int:
     """Return how many further levels win, 0 if none does."""
-    ahead = growth.size
+    ahead = task.growth.size
     if ahead == 0:
         return 0
     by_node = np.empty((parents.size, ahead))
-    by_node[:] = growth
-    bar = 0.0 if mode == _affine.RATIO else numbers[_sharing.BAR]
+    by_node[:] = task.growth
+    later = task.levels + 1
+    later_s = task.draft_s[later : later + ahead] + task.fixed_s
+    bar = 0.0 if task.mode == _affine.RATIO else task.numbers[_sharing.BAR]
     return int(
         look_ahead_rows(
-            parents, path_probs, expandable, by_node, later_s, node_s, numbers[_sharing.LAMBDA],
-            bar, rows, full_s, totals, np.empty(ahead),
+            parents, path_probs, task.expandable, by_node, later_s, task.node_s,
+            task.numbers[_sharing.LAMBDA], bar, rows, full_s, totals, np.empty(ahead),
         )
     )  # fmt: skip

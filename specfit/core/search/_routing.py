@@ -2,7 +2,7 @@
 
 Convention. Experts have flat ids ``layer * E + expert``. Columns are numbered as experts turn up.
 A node whose ids are here but not read yet has an empty row: its experts cost nothing. That is a
-relaxation, so most nodes are never read; see `_level.search_lazily`. A node is read after its
+relaxation, so most nodes are never read; see `_level._search_lazily`. A node is read after its
 parent, in any order besides, since rows know where they start and end.
 
 What the path to one node leaves is kept in one table that stays in the nearest memory; from one
@@ -11,35 +11,15 @@ path to another only the rows between them are written.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from specfit.core._jit import kernel
+from specfit.core.search._memory import Memory
 
 NUM_COLUMNS, NUM_ENTRIES, PATH, ANY_PRICED = 0, 1, 2, 3
 """Columns and entries so far, the node whose path `is_left` is of, 1 if any expert is priced."""
-
-
-class Memory(NamedTuple):
-    """What a pricer keeps: of each expert, of each column and of each node."""
-
-    state: Any  # int64[4], see NUM_COLUMNS
-    is_left: Any  # uint8[L*E], 1 where an expert is priced and no node on the path needs it
-    column_of: Any  # int32[L*E], -1 where no node read so far needs it
-    expert_of: Any  # int64[L*E+1], the inverse, filled up to the number of columns
-    weight_s: Any  # float64[L*E+1], by column, likewise
-    totals: Any  # float64[L*E], nodes that add it, by column; 0 beyond
-    newest: Any  # int32[L*E], the last of those nodes, by column; -1 beyond
-    offsets: Any  # uint32[L*K], ``layer * E`` of each place of a node
-    ids: Any  # int16[capacity, L*K]
-    is_read: Any  # bool[capacity]
-    starts: Any  # int64[capacity]: row v lists the columns that node v adds,
-    ends: Any  # int64[capacity], entries ``starts[v]`` to ``ends[v]``
-    full_s: Any  # float64[capacity], seconds of the row if nobody shares
-    charged_s: Any  # float64[capacity], what is charged: see `_affine.is_still_best`
-    cols: Any  # int32[enough]
-    experts: Any  # int32[enough], the flat ids of the same entries
 
 
 @kernel
@@ -74,26 +54,31 @@ def _copy_experts(source: Any, target: Any, num_experts: int) -> bool:
 
 
 @kernel
-def begin(expert_s: Any, is_priced: Any, memory: Memory) -> None:
-    """Forget all columns and rows, and note who is priced.
+def begin(expert_s: Any, memory: Memory) -> None:
+    """Forget all columns and rows; the experts of ``expert_s > 0``, float64[L*E], are priced."""
+    is_left, any_priced = memory.is_left, np.uint8(0)
+    for expert in range(is_left.size):
+        is_priced = np.uint8(expert_s[expert] > 0.0)
+        is_left[expert] = is_priced
+        any_priced |= is_priced
+    _forget(any_priced, memory)
 
-    The experts in `is_priced`, bool[L*E], are; if it is empty, those of ``expert_s > 0``.
-    """
+
+@kernel
+def begin_with(is_priced: Any, memory: Memory) -> None:
+    """See `begin`; the experts in `is_priced`, bool[L*E], are priced."""
+    for expert in range(is_priced.size):
+        memory.is_left[expert] = np.uint8(is_priced[expert])
+    _forget(is_priced.any(), memory)
+
+
+@kernel
+def _forget(any_priced: Any, memory: Memory) -> None:
+    """Forget all columns and rows, and note whether any expert is priced."""
     num_columns = memory.state[NUM_COLUMNS]
-    for column in range(num_columns):
-        memory.column_of[np.uint32(memory.expert_of[column])] = -1
+    memory.column_of[:] = -1
     memory.totals[:num_columns] = 0.0
     memory.newest[:num_columns] = -1
-    is_left = memory.is_left
-    if is_priced.size:
-        for expert in range(is_left.size):
-            is_left[expert] = np.uint8(is_priced[expert])
-    else:
-        for expert in range(is_left.size):
-            is_left[expert] = np.uint8(expert_s[expert] > 0.0)
-    any_priced = np.uint8(0)
-    for expert in range(is_left.size):
-        any_priced |= is_left[expert]
     memory.state[NUM_COLUMNS] = 0
     memory.state[NUM_ENTRIES] = 0
     memory.state[PATH] = -1
@@ -101,17 +86,9 @@ def begin(expert_s: Any, is_priced: Any, memory: Memory) -> None:
 
 
 @kernel
-def begin_anew(num_nodes: int, expert_s: Any, is_priced: Any, memory: Memory) -> None:
-    """Forget what was read of the nodes, but not their ids; see `begin`."""
-    memory.is_read[:num_nodes] = False
-    begin(expert_s, is_priced, memory)
-
-
-@kernel
 def read_nodes(wanted: Any, parents: Any, expert_s: Any, memory: Memory) -> None:
     """Append the row of each `wanted` node, int[N]; its parent is read, or wanted too."""
-    per_node = memory.offsets.size
-    flat, found = np.empty(per_node, np.uint32), np.empty(per_node + 1, np.uint32)
+    flat, found = memory.flat, memory.found
     for node in range(wanted.size):
         if wanted[node] == 0:
             continue
@@ -150,21 +127,33 @@ def _walk(parents: Any, node: int, memory: Memory) -> None:
 def _mark(node: int, memory: Memory, value: Any) -> None:
     """Set `is_left` of the experts of a row."""
     for i in range(np.uint64(memory.starts[node]), np.uint64(memory.ends[node])):
-        memory.is_left[np.uint32(memory.experts[i])] = value
+        expert = memory.expert_of[np.uint32(memory.cols[i])]
+        memory.is_left[np.uint32(expert)] = value
 
 
 @kernel
 def _list_left(ids: Any, offsets: Any, is_left: Any, flat: Any, found: Any) -> Any:
     """List in `found` the flat ids of one node's experts that its path leaves; return how many.
 
-    Whether one is left is a coin toss, which a processor guesses badly: so there is no branch.
+    Whether one is left is a coin toss, which a processor guesses badly: so there is no branch but
+    one for each four ids, of which mostly none is left where most experts are resident.
     """
-    for i in range(offsets.size):
-        flat[i] = np.uint32(np.uint16(ids[i])) + offsets[i]
+    per_node = offsets.size
+    for place in range(per_node):
+        flat[place] = np.uint32(np.uint16(ids[place])) + offsets[place]
     count = np.uint32(0)
-    for i in range(offsets.size):
-        found[count] = flat[i]
-        count += np.uint32(is_left[flat[i]])
+    whole = per_node // 4 * 4
+    for first in range(0, whole, 4):
+        i = np.uint64(first)
+        a, b = flat[i], flat[i + np.uint64(1)]
+        c, d = flat[i + np.uint64(2)], flat[i + np.uint64(3)]
+        if is_left[a] | is_left[b] | is_left[c] | is_left[d]:
+            for expert in (a, b, c, d):
+                found[count] = expert
+                count += np.uint32(is_left[expert])
+    for place in range(whole, per_node):
+        found[count] = flat[place]
+        count += np.uint32(is_left[flat[place]])
     return np.int64(count)
 
 
@@ -172,7 +161,7 @@ def _list_left(ids: Any, offsets: Any, is_left: Any, flat: Any, found: Any) -> A
 def _add_row(found: Any, count: int, node: int, expert_s: Any, memory: Memory) -> None:
     """Write the row of `node`, the first `count` experts of `found`, each once."""
     column_of, expert_of, weight_s = memory.column_of, memory.expert_of, memory.weight_s
-    totals, newest, cols, experts = memory.totals, memory.newest, memory.cols, memory.experts
+    totals, newest, cols = memory.totals, memory.newest, memory.cols
     seconds, first_s = 0.0, 0.0  # of all its columns, and of those that it is the first to need
     next_column = np.uint32(memory.state[NUM_COLUMNS])
     end = np.uint32(memory.state[NUM_ENTRIES])
@@ -189,7 +178,6 @@ def _add_row(found: Any, count: int, node: int, expert_s: Any, memory: Memory) -
         next_column += np.uint32(is_new)
         first_s += is_new * expert_weight_s
         cols[end] = column
-        experts[end] = expert
         if newest[column] != node:
             newest[column] = node
             totals[column] += 1.0

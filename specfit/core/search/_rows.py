@@ -100,6 +100,21 @@ def load_of(rows: Rows, chosen: Any, load: Any) -> None:
 
 
 @kernel
+def take_out(rows: Rows, summed: Any, live: Any, load: Any) -> None:
+    """Take the rows of the nodes that are `summed` but not `live`, bool[N], out of `load`."""
+    cols, vals = rows.cols, rows.vals
+    for node in range(live.size):
+        if live[node] or not summed[node]:
+            continue
+        if cols.size == 0:
+            add_row(rows, node, load, -1.0)
+            continue
+        for entry in range(rows.starts[node], rows.ends[node]):
+            i = np.uint64(entry)
+            load[np.uint32(cols[i])] -= vals[i]
+
+
+@kernel
 def worth_of(rows: Rows, chosen: Any, worths: Any, load: Any) -> None:
     """Write the sum of ``worths[v]`` times row v, over the `chosen` nodes but the root, to `load`.
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from specfit.core._jit import kernel
 from specfit.core.search._rows import (
     UNSHARED,
     Rows,
-    add_row,
     charges,
     charges_by_worth,
     load_of,
     share_units,
+    take_out,
     worth_of,
 )
 
@@ -42,6 +44,8 @@ class Best(NamedTuple):
 
 TOKENS, SECONDS, LAMBDA, BAR = 0, 1, 2, 3
 """A and T of the best selection, the price in force, and the gain A - price * T to beat."""
+ROUNDS, CUTS = 4, 5
+"""Where the work done is noted behind them."""
 
 
 @kernel
@@ -105,10 +109,33 @@ def unload(task: Task, live: Any, summed: Any, load: Any) -> None:
 
     Whichever reads fewer rows; `summed` says whose rows are in it.
     """
-    if 2 * live.sum() < summed.sum():
+    num_live, num_summed = 0, 0
+    for v in range(live.size):
+        num_live += live[v]
+        num_summed += summed[v]
+    if 2 * num_live < num_summed:
         load_of(task.rows, live, load)
-    else:
-        for v in range(live.size):
-            if summed[v] and not live[v]:
-                add_row(task.rows, v, load, -1.0)
+    elif num_live < num_summed:
+        take_out(task.rows, summed, live, load)
     summed[:] = live
+
+
+@kernel
+def keep_charges(task: Task, live: Any, seconds: Any, load: Any, charged_s: Any) -> None:
+    """Write what a proof charges each node for experts: of any selection, at most their cost.
+
+    A column that no live node needs is charged to the first of the others that does. `load`,
+    float64[C], is scratch.
+    """
+    rows = task.rows
+    load_of(rows, live, load)
+    for v in range(live.size):
+        if live[v]:
+            charged_s[v] = seconds[v] - task.node_s
+            continue
+        charged_s[v] = 0.0
+        for entry in range(rows.starts[v], rows.ends[v]):
+            c = np.uint32(rows.cols[np.uint64(entry)])
+            if load[c] == 0.0:
+                load[c] = 1.0
+                charged_s[v] += rows.weight_s[c]

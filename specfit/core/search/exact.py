@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -113,8 +115,7 @@ def search_line(
         demand.indptr, demand.cols, demand.vals, demand.weight_s, demand.full_s,
         demand.totals, hint, mask, values, counts,
     )  # fmt: skip
-    rounds, cuts = counts.tolist()
-    return result_of(mask, values, is_ratio, num_rounds=rounds, num_cuts=cuts)
+    return result_of(mask, [*values.tolist(), *counts.tolist()], is_ratio)
 
 
 def _search_sizes(problem: SearchProblem, price: Price) -> SearchResult:
@@ -127,21 +128,14 @@ def _search_sizes(problem: SearchProblem, price: Price) -> SearchResult:
         problem.tau_s, problem.node_limit, is_ratio,
         0.0 if price == "cycle" else float(price), _affine.SLACK, mask, values,
     )  # fmt: skip
-    return result_of(mask, values, is_ratio, num_rounds=rounds, num_cuts=0)
+    return result_of(mask, [*values.tolist(), rounds, 0], is_ratio)
 
 
-def result_of(
-    mask: NDArray[np.bool_],
-    values: NDArray[np.float64],
-    is_ratio: bool,
-    *,
-    num_rounds: int,
-    num_cuts: int,
-) -> SearchResult:
-    """Return an optimal result from a kernel's mask and its A, T and price."""
-    tokens, seconds, price, *_ = values.tolist()
+def result_of(mask: NDArray[np.bool_], values: Sequence[float], is_ratio: bool) -> SearchResult:
+    """Return an optimal result from a kernel's mask and its numbers, by place as in `_sharing`."""
+    tokens, seconds, price, _, rounds, cuts = values
     objective = price if is_ratio else tokens - price * seconds
     return SearchResult(
-        mask, objective, objective, "optimal", price, is_ratio, tokens, seconds, num_rounds,
-        num_cuts,
+        mask, objective, objective, "optimal", price, is_ratio, tokens, seconds, int(rounds),
+        int(cuts),
     )  # fmt: skip

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from specfit.core._line import line
 from specfit.core.cost import CostTerms
 from specfit.core.errors import InvalidInputError
-from specfit.core.search import _affine, _level, _sharing
+from specfit.core.search import _affine, _sharing
 from specfit.core.search.exact import check_takes_time, result_of, search_from
-from specfit.core.search.pricing import ProbPricer, RoutingPricer
+from specfit.core.search.pricing import ProbPricer, RoutingPricer, read_only
 from specfit.core.search.problem import (
     Price,
     SearchProblem,
@@ -56,7 +56,7 @@ class LevelSearch:
         self.price = price
         self._table = np.zeros(0)
         self._line = (False, 0.0, 0.0)
-        self._numbers, self._counts = np.zeros(4), np.zeros(2, np.int64)
+        self._numbers = np.zeros(6)
 
     def start(self, terms: CostTerms, *, max_nodes: int | None = None) -> None:
         """Begin a cycle with these costs and node limit."""
@@ -67,6 +67,10 @@ class LevelSearch:
         self._last = _NOTHING
         self._problem: SearchProblem | None = None
         self.pricer.start(terms.weight_s, None if terms.copies is None else terms.is_priced)
+        self._draft_s = read_only(terms.draft_s)
+        most = len(terms.tau_s) - 1
+        self._limit = most if max_nodes is None else min(most, max_nodes)
+        self._is_one_call = self._can_be_one_call()
 
     def add_level(
         self, parents: NDArray[np.int32], path_probs: NDArray[np.float64], predicted: Any
@@ -114,7 +118,7 @@ class LevelSearch:
             )
         self.start(terms, max_nodes=max_nodes)
         self._levels = levels - 1
-        if self._is_line():
+        if self._is_one_call:
             self._advance(parents, path_probs, predicted, _NOTHING_S, _NOTHING)
         else:
             self.add_level(parents, path_probs, predicted)
@@ -140,7 +144,7 @@ class LevelSearch:
         growth : float64[J]
             See `specfit.core.search.should_draft`, as is `expandable`.
         """
-        if self.listener is not None or not self._is_line():
+        if self.listener is not None or not self._is_one_call:
             self.add_level(parents, path_probs, predicted)
             return self.should_draft(growth, expandable).draft
         levels_ahead = self._advance(parents, path_probs, predicted, growth, expandable)
@@ -184,8 +188,8 @@ class LevelSearch:
         self._levels += 1
         self._best = self._problem = None
 
-    def _is_line(self) -> bool:
-        """Whether the one compiled call can answer; looks at each table of seconds once."""
+    def _can_be_one_call(self) -> bool:
+        """Return whether one compiled call can answer; looks at each table of seconds once."""
         if self._terms.copies is not None:
             return False
         if self._terms.tau_s is not self._table:
@@ -205,46 +209,41 @@ class LevelSearch:
 
         If the selection has more nodes than it may, none is kept.
         """
-        # Kernels are compiled for writable arrays, so each array gets a private copy.
-        parents, path_probs = _private(parents, _INT32), _private(path_probs, _FLOAT64)
-        is_ratio, count, ahead = self.price == "cycle", len(parents), len(growth)
+        # Kernels are compiled for writable arrays, so each array gets a private copy; one that does
+        # not change the type is faster.
+        parents = parents.copy() if parents.dtype is _INT32 else np.array(parents, np.int32)
+        if path_probs.dtype is _FLOAT64:
+            path_probs = path_probs.copy()
+        else:
+            path_probs = np.array(path_probs, np.float64)
+        count, ahead = len(parents), len(growth)
         if len(path_probs) != count:
             raise InvalidInputError(
                 f"parents and path_probs must have one entry a node; "
                 f"got {count} and {len(path_probs)}."
             )
         self._take(parents, path_probs)
-        levels, terms = self._levels, self._terms
-        draft_s, later_s = terms.draft_s, _NOTHING_S
-        _, fixed_s, node_s = self._line
+        draft_s, levels = self._draft_s, self._levels
         if levels + ahead >= len(draft_s) or (ahead and len(expandable) != count):
-            check_look_ahead(count, growth, expandable, terms, levels)
-        if ahead:
-            later_s = draft_s[levels + 1 : levels + 1 + ahead] + fixed_s
-        mask, numbers, counts = np.empty(count, bool), self._numbers, self._counts
+            check_look_ahead(count, growth, expandable, self._terms, levels)
+        _, fixed_s, node_s = self._line
+        if self.price == "cycle":
+            is_ratio, mode, price = True, _affine.RATIO, 0.0
+        else:
+            is_ratio, mode, price = False, _affine.PRICE, float(self.price)
+        mask, numbers = np.empty(count, bool), self._numbers
         task = (
-            float(draft_s[levels]) + fixed_s, later_s, node_s,
-            _affine.RATIO if is_ratio else _affine.PRICE,
-            0.0 if self.price == "cycle" else float(self.price),
-            growth, expandable, self._last, mask, numbers, counts,
+            draft_s, levels, fixed_s, node_s, mode, price, growth, expandable, self._last, mask,
+            numbers,
         )  # fmt: skip
         answer = self.pricer.answer(parents, path_probs, predicted, task)
-        if answer == _level.BAD_TREE:
+        if answer < 0:
             check_tree(parents, path_probs)
-        if answer == _level.BAD_GROWTH:
-            check_look_ahead(count, growth, expandable, terms, levels)
-        if is_ratio and not numbers[_sharing.SECONDS] > 0.0:
+            check_look_ahead(count, growth, expandable, self._terms, levels)
+        values = numbers.tolist()
+        if is_ratio and not values[_sharing.SECONDS] > 0.0:
             check_takes_time(self.problem, self.price)
-        limit = len(terms.tau_s) - 1
-        if self._max_nodes is not None:
-            limit = min(limit, self._max_nodes)
         self._last = mask
-        if limit >= count or np.count_nonzero(mask) <= limit:
-            rounds, cuts = counts.tolist()
-            self._best = result_of(mask, numbers, is_ratio, num_rounds=rounds, num_cuts=cuts)
+        if self._limit >= count or np.count_nonzero(mask) <= self._limit:
+            self._best = result_of(mask, values, is_ratio)
         return answer
-
-
-def _private(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a writable copy of that type; one that only copies is the faster."""
-    return array.copy() if array.dtype is dtype else np.array(array, dtype)

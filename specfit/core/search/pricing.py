@@ -8,16 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.errors import InvalidInputError
-from specfit.core.search import _level, _pricing, _routing
+from specfit.core.search import _level, _memory, _pricing, _routing
 from specfit.core.search.demand import Demand
 from specfit.core.search.problem import check_tree
 
 _NO_INDPTR = np.zeros(0, np.int64)
 _NO_COLS = np.zeros(0, np.int32)
-_NO_MASK = np.zeros(0, bool)
-_NO_MASK.flags.writeable = False
 _FIRST_CAPACITY = 64
-_INT16, _FLOAT64, _BOOL = np.dtype(np.int16), np.dtype(np.float64), np.dtype(np.bool_)
+_INT16, _FLOAT64 = np.dtype(np.int16), np.dtype(np.float64)
 
 
 class Room(NamedTuple):
@@ -201,27 +199,7 @@ class RoutingPricer:
 
     def __init__(self) -> None:
         self.num_nodes = 0
-        self._shape = (0, 0)
-        self._per_token = 0
-        self._memory = _routing.Memory(
-            np.zeros(4, np.int64),
-            np.zeros(0, np.uint8),
-            np.full(0, -1, np.int32),
-            np.empty(1, np.int64),
-            np.empty(1),
-            np.zeros(0),
-            np.full(0, -1, np.int32),
-            np.zeros(0, np.uint32),
-            np.zeros((0, 0), np.int16),
-            np.zeros(0, bool),
-            np.zeros(0, np.int64),
-            np.zeros(0, np.int64),
-            np.zeros(0),
-            np.zeros(0),
-            np.zeros(1, np.int32),
-            np.zeros(1, np.int32),
-        )
-        self._ones = np.ones(1, np.float32)
+        self._remember((0, 0), 0)
 
     def start(
         self, weight_s: NDArray[np.float64], is_priced: NDArray[np.bool_] | None = None
@@ -229,11 +207,9 @@ class RoutingPricer:
         """Begin a cycle; see `ProbPricer.start`. The arrays are read when the first nodes come."""
         shape = weight_s.shape
         if shape != self._shape:
-            self._shape = (shape[0], shape[1])
-            self._per_token = 0
-            self._forget(weight_s.size)
-        self._expert_s = _read_only(weight_s, _FLOAT64)
-        self._is_priced = _NO_MASK if is_priced is None else _read_only(is_priced, _BOOL)
+            self._remember((shape[0], shape[1]), 0)
+        self._weight_s = read_only(weight_s)
+        self._is_priced = is_priced
         self.num_nodes = self._num_in_order = 0
 
     def extend(
@@ -257,7 +233,7 @@ class RoutingPricer:
         if bad >= 0:
             raise self._fault(bad, routing)
         if self.num_nodes == 0:
-            _routing.begin(self._expert_s, self._is_priced, self._memory)
+            self._begin()
         self.num_nodes, self._parents = len(parents), np.array(parents, np.int32)
 
     def answer(
@@ -267,33 +243,35 @@ class RoutingPricer:
         routing: NDArray[np.integer[Any]],
         task: tuple[Any, ...],
     ) -> int:
-        """See `ProbPricer.answer`."""
-        narrow = self._narrow(routing, len(parents))
+        """See `ProbPricer.answer`. Not if the cycle began with `is_priced`."""
+        count = len(parents)
+        narrow = self._narrow(routing, count)
         answer = _level.advance_routing(
-            parents, path_probs, narrow, self.num_nodes, self._shape[1], self._expert_s,
-            self._is_priced, self._ones, *self._memory, *task,
+            parents, path_probs, narrow, self.num_nodes, self._weight_s, self._whole,
+            self._capacity, *task,
         )  # fmt: skip
         if answer <= _level.BAD_VALUE:
             raise self._fault(_level.BAD_VALUE - answer, routing)
         if answer >= 0:
-            self.num_nodes, self._parents = len(parents), parents
-            self._num_in_order = 0
-        return int(answer)
+            self.num_nodes, self._parents, self._num_in_order = count, parents, 0
+        return answer
 
     def demand(self) -> Demand:
         """Return the demand of all nodes so far."""
         n, memory = self.num_nodes, self._memory
         if n and not self._num_in_order:
-            _routing.begin_anew(n, self._expert_s, self._is_priced, memory)
+            memory.is_read[:n] = False
+            self._begin()
         if n > self._num_in_order:
-            _routing.read_all(n, self._parents, self._expert_s, memory)
+            _routing.read_all(n, self._parents, self._weight_s.reshape(-1), memory)
         self._num_in_order = n
         columns, entries = (int(number) if n else 0 for number in memory.state[:2])
         indptr = np.zeros(n + 1, np.int64)
         indptr[1:] = memory.ends[:n]
         return Demand(
-            self._shape, memory.expert_of[:columns], memory.weight_s[:columns], self._ones[:n],
-            indptr, memory.cols[: max(1, entries)], self._ones[: max(1, entries)],
+            self._shape, memory.expert_of[:columns], memory.weight_s[:columns],
+            memory.ones[:n], indptr, memory.cols[: max(1, entries)],
+            memory.ones[: max(1, entries)],
             memory.full_s[:n], memory.totals[:columns],
         )  # fmt: skip
 
@@ -303,68 +281,54 @@ class RoutingPricer:
         There is room for them then. An id that int16 cannot hold becomes -1. A wrong shape raises.
         """
         shape, new = routing.shape, count - self.num_nodes
-        if len(shape) != 3 or shape[0] != new or shape[1] != self._shape[0]:
+        if shape != (new, self._shape[0], self._per_token) or count > self._capacity:
+            self._make_room(shape, new, count)
+        if routing.dtype != _INT16:
+            routing = np.where(routing == routing.astype(np.int16), routing, -1)
+        elif routing.flags.carray:
+            return routing  # type: ignore[return-value] # it is int16
+        return np.array(routing, np.int16)
+
+    def _make_room(self, shape: tuple[int, ...], new: int, count: int) -> None:
+        """Make room for `new` nodes, `count` in all, whose ids have that shape; raise if not so."""
+        if len(shape) != 3 or shape[:2] != (new, self._shape[0]):
             raise InvalidInputError(
                 f"routing of the new nodes must be [{new}, {self._shape[0]}, K]; got {list(shape)}."
             )
         if shape[2] != self._per_token:
-            self._widen(shape[2])
-        if count > len(self._memory.is_read):
-            self._grow(count)
-        if routing.dtype != _INT16:
-            routing = np.where(routing == routing.astype(np.int16), routing, -1)
-        else:
-            if routing.flags.carray:
-                return routing  # type: ignore[return-value] # it is int16
-        return np.array(routing, np.int16)
+            if self.num_nodes:
+                raise InvalidInputError(
+                    f"routing must name as many experts a layer as before, {self._per_token}; "
+                    f"got {shape[2]}."
+                )
+            self._remember(self._shape, shape[2])
+        if count > self._capacity:
+            old, num_before = self._memory, self._capacity
+            self._allocate(max(count, 2 * num_before, _FIRST_CAPACITY))
+            if num_before:
+                for part, kept in zip(self._memory, old, strict=True):
+                    part[: len(kept)] = kept
 
-    def _forget(self, num_experts: int) -> None:
-        """Make room for that many experts in all; nothing is known of any."""
-        self._memory = self._memory._replace(
-            state=np.zeros(4, np.int64),
-            is_left=np.zeros(num_experts, np.uint8),
-            column_of=np.full(num_experts, -1, np.int32),
-            expert_of=np.empty(num_experts + 1, np.int64),
-            weight_s=np.empty(num_experts + 1),
-            totals=np.zeros(num_experts),
-            newest=np.full(num_experts, -1, np.int32),
-        )
+    def _remember(self, shape: tuple[int, int], per_token: int) -> None:
+        """Begin afresh for that many layers, experts, and experts a token and layer."""
+        self._shape, self._per_token = shape, per_token
+        self._allocate(0)
 
-    def _widen(self, per_token: int) -> None:
-        """Make the rows of ids fit that many experts a token and layer."""
-        if self.num_nodes:
-            raise InvalidInputError(
-                f"routing must name as many experts a layer as before, {self._per_token}; "
-                f"got {per_token}."
-            )
+    def _allocate(self, capacity: int) -> None:
+        """Take empty memory for that many nodes."""
         layers, experts = self._shape
-        capacity = len(self._memory.is_read)
-        self._per_token = per_token
-        self._memory = self._memory._replace(
-            offsets=np.repeat(np.arange(layers, dtype=np.uint32) * experts, per_token).astype(
-                np.uint32
-            ),
-            ids=np.zeros((capacity, layers * per_token), np.int16),
-            cols=np.zeros(capacity * layers * per_token + 1, np.int32),
-            experts=np.zeros(capacity * layers * per_token + 1, np.int32),
+        self._capacity = capacity
+        self._whole = _memory.new_memory(self._shape, self._per_token, capacity)
+        self._memory = _memory.split(
+            self._whole, layers * experts, layers * self._per_token, capacity
         )
-        self._ones = np.ones(max(capacity, len(self._memory.cols)), np.float32)
 
-    def _grow(self, count: int) -> None:
-        """Make room for `count` nodes or more; what is there stays."""
-        old = self._memory
-        size = max(count, 2 * len(old.is_read), _FIRST_CAPACITY)
-        self._memory = old._replace(
-            ids=_grown(old.ids, size),
-            is_read=_grown(old.is_read, size),
-            starts=_grown(old.starts, size),
-            ends=_grown(old.ends, size),
-            full_s=_grown(old.full_s, size),
-            charged_s=_grown(old.charged_s, size),
-            cols=_grown(old.cols, size * len(old.offsets) + 1),
-            experts=_grown(old.experts, size * len(old.offsets) + 1),
-        )
-        self._ones = np.ones(max(size, len(self._memory.cols)), np.float32)
+    def _begin(self) -> None:
+        """Forget all rows, and take note of who is priced."""
+        if self._is_priced is None:
+            _routing.begin(self._weight_s.reshape(-1), self._memory)
+        else:
+            _routing.begin_with(np.array(self._is_priced, bool).reshape(-1), self._memory)
 
     def _fault(self, bad: int, routing: NDArray[np.integer[Any]]) -> InvalidInputError:
         """Return the error for the flat entry `bad` of the new nodes, which is no expert id."""
@@ -375,13 +339,14 @@ class RoutingPricer:
         )
 
 
-def _read_only(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a flat array that kernels, which are compiled for it, cannot write."""
-    flat: NDArray[Any] = np.ascontiguousarray(array, dtype).reshape(-1)
-    if flat.flags.writeable:
-        flat = flat.view()
-        flat.flags.writeable = False
-    return flat
+def read_only(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return an array in C order that kernels, which are compiled for it, cannot write."""
+    flags = array.flags
+    if array.dtype is _FLOAT64 and flags.c_contiguous and not flags.writeable:
+        return array
+    whole = np.ascontiguousarray(array, _FLOAT64).view()
+    whole.flags.writeable = False
+    return whole
 
 
 def _grown(array: NDArray[Any], length: int) -> NDArray[Any]:

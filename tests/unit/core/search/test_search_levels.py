@@ -15,6 +15,9 @@ from specfit.core.search import (
     exact,
     warm_up,
 )
+from specfit.core.search._affine import RATIO
+from specfit.core.search._rows import rows_of
+from specfit.core.search._sharing import Task, keep_charges
 from tests.reference.search_cases import random_case
 
 
@@ -253,3 +256,15 @@ def test_a_re_priced_selection_is_answered_from_charges_that_no_selection_underc
             needed = np.setdiff1d(ids[:end][chosen], ids[0])
             cost_s = weight_s.reshape(-1)[needed].sum()
             assert charged_s[:end][chosen][1:].sum() <= cost_s * (1 + 1e-12)
+
+
+def test_of_the_dropped_nodes_the_first_is_charged_what_no_node_of_the_proof_needs() -> None:
+    indptr = np.array([0, 1, 2, 4, 5])
+    cols = np.array([0, 1, 1, 2, 2], np.int32)
+    rows = rows_of(indptr, cols, np.ones(5, np.float32), np.array([1.0, 2.0, 4.0]))
+    parents = np.array([-1, 0, 0, 0], np.int32)
+    task = Task(parents, np.ones(4), 0.0, 1.0, rows, np.zeros(3), RATIO)
+    live, seconds = np.array([True, False, False, True]), np.array([2.0, 9.0, 9.0, 5.0])
+    charged_s = np.full(4, 9.0)
+    keep_charges(task, live, seconds, np.empty(3), charged_s)
+    assert charged_s.tolist() == [1.0, 2.0, 0.0, 4.0]

@@ -12,6 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from joblib import Parallel, delayed
+
 from specfit.cli.manifest import manifest
 from specfit.cli.specs import plan_from
 from specfit.cli.synth import DEFAULT_PLANS
@@ -53,15 +55,18 @@ def row_of(line: Line) -> dict[str, Any]:
 def main() -> None:
     """Draw, measure and write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--num-prompts", type=int, default=12, help="texts of each task")
+    parser.add_argument("--num-prompts", type=int, default=25, help="texts of each task")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     report: dict[str, Any] = {"synthetic": True, "manifest": manifest()}
     report |= {"num_prompts": options.num_prompts, "seed": options.seed, "tasks": {}}
     with tempfile.TemporaryDirectory() as work:
-        for task in TASKS:
-            lines = fit(task, options.num_prompts, options.seed, Path(work) / task)
+        fits = Parallel(n_jobs=-1)(
+            delayed(fit)(task, options.num_prompts, options.seed, Path(work) / task)
+            for task in TASKS
+        )
+        for task, lines in zip(TASKS, fits, strict=True):
             report["tasks"][task] = lines
             print("\n".join(f"{task}: {line['what']}: {line['found']:.3f}" for line in lines))
     options.out.write_text(json.dumps(report, indent=1) + "\n", "utf-8")

@@ -49,17 +49,27 @@ def follow(
     latents: NDArray[np.float32],
     parents: NDArray[np.int32],
     tokens: NDArray[np.int64],
-    carry: NDArray[np.float32],
+    carry: float,
+    num_drifts: int,
+    num_topics: int,
     first: int,
 ) -> None:
-    """Fill rows `first` and on: the context of each row's parent, gone on with the row's token."""
+    """Fill rows `first` and on: the context of each row's parent, gone on with the row's token.
+
+    Of the D latent numbers `num_drifts` keep the part `carry` of what they were; then come
+    `num_topics` new ones, those of the token before, of the one before that, and so on.
+    """
+    renewed = np.sqrt(1.0 - carry * carry)
     for row in range(first, len(tokens)):
         parent = parents[row]
         key = mix(keys[parent], np.uint64(tokens[row]))
         keys[row] = key
-        for d in range(len(carry)):
-            fresh = np.sqrt(1.0 - carry[d] * carry[d]) * normal(key, np.uint64(d))
-            latents[row, d] = carry[d] * latents[parent, d] + fresh
+        for d in range(num_drifts):
+            latents[row, d] = carry * latents[parent, d] + renewed * normal(key, np.uint64(d))
+        for d in range(num_drifts, num_drifts + num_topics):
+            latents[row, d] = normal(key, np.uint64(d))
+        for d in range(num_drifts + num_topics, latents.shape[1]):
+            latents[row, d] = latents[parent, d - num_topics]
 
 
 @kernel

@@ -87,13 +87,14 @@ def fit_lines(reader: TraceReader) -> list[Line]:
         raise InvalidInputError(f"{reader.folder} is no trace of `specfit synth`.")
     world = RoutingWorld()
     texts = [_text(prompt, world) for prompt in reader.prompts()]
+    return [*routing_lines(texts, world), *_acceptance(reader, str(said["task"]))]
+
+
+def routing_lines(texts: list[Text], world: RoutingWorld) -> list[Line]:
+    """Measure the routing of some texts, and how well others foretell it."""
     rng = np.random.default_rng(_KNOWN_SEED)
     known = [draw_text(world, rng, 4, _KNOWN_TOKENS) for _ in range(_NUM_KNOWN)]
-    return [
-        *_locality(texts, world),
-        *_predictability(texts, known, world),
-        *_acceptance(reader, str(said["task"])),
-    ]
+    return [*_locality(texts, world), *_predictability(texts, known, world)]
 
 
 def _locality(texts: list[Text], world: RoutingWorld) -> Iterator[Line]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -70,10 +71,21 @@ def draw_text(
 ) -> Text:
     """Return a text of drawn tokens and its routing, as a recording of the model would have it."""
     prompt = draw_prompt(rng, num_prompt)
-    tokens = np.concatenate([np.array(prompt, np.int64), draw_tokens(rng.random(num_text))])
+    return route_text(world, prompt, draw_tokens(rng.random(num_text)).tolist())
+
+
+def route_text(world: RoutingWorld, prompt: tuple[int, ...], generated: Sequence[int]) -> Text:
+    """Return a text of given tokens and its routing.
+
+    Parameters
+    ----------
+    generated : sequence of int
+        The tokens after the prompt that were run.
+    """
+    tokens = np.array([*prompt, *generated], np.int64)
     parents = np.arange(len(tokens), dtype=np.int32)
     topic = world.topic(prompt)
     contexts = world.grow(world.start(topic), parents, tokens)[1:]
-    split = [(slice(0, num_prompt), True), (slice(num_prompt, None), False)]
+    split = [(slice(0, len(prompt)), True), (slice(len(prompt), None), False)]
     routing = [world.route(topic, contexts[s], tokens[s], in_prompt=p) for s, p in split]
-    return Text(tokens, np.concatenate(routing), num_prompt, world.geometry.num_experts)
+    return Text(tokens, np.concatenate(routing), len(prompt), world.geometry.num_experts)

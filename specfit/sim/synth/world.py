@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core.errors import InvalidInputError
 from specfit.core.experts import ModelGeometry
 from specfit.sim.synth._kernels import fill_normals, follow, route
 from specfit.sim.synth.parameters import (
@@ -79,37 +80,47 @@ class RoutingWorld:
 
     @cached_property
     def shares(self) -> dict[str, NDArray[np.float64]]:
-        """Variance of each part of a score, float64[L]; they sum to 1."""
+        """Variance of each part of a score, float64[L]; they sum to 1.
+
+        Raises
+        ------
+        InvalidInputError
+            The parameters ask for more than that.
+        """
         p = self.parameters
-        kept = correlation_of_overlap(layer_overlaps())
+        kept = correlation_of_overlap(layer_overlaps(p.measured_scale, p.other_scale))
         layers = np.arange(self.geometry.num_layers)
         shares = {
             "global": p.global_share * kept,
             "prompt": p.prompt_share * kept,
             "drift": p.drift_share * kept / p.drift_carry,
-            "topic": p.topic_share * kept / p.topic_carry,
+            "topic": p.topic_share * kept / (1.0 - 1.0 / p.topic_tokens),
         }
-        left = 1.0 - sum(shares.values())
+        left: NDArray[np.float64] = 1.0 - np.sum(list(shares.values()), axis=0)
+        if left.min() < 0:
+            raise InvalidInputError(
+                f"the parts of a score must sum to at most 1; those of layer {left.argmin()} leave "
+                f"{left.min():.3f}. Lower topic_share, or raise topic_tokens or drift_carry."
+            )
         fading = np.exp(-layers / p.token_depth)
         token = p.token_share + (p.first_token_share - p.token_share) * fading
         shares["token"] = np.clip(token, 0.0, left)
         shares["noise"] = left - shares["token"]
         return shares
 
-    @cached_property
-    def carry(self) -> NDArray[np.float32]:
-        """Correlation of each latent number with the previous token's, float32[D]."""
+    @property
+    def num_latents(self) -> int:
+        """Numbers that a context carries along (D): drifts, and the topics of the last tokens."""
         p = self.parameters
-        carries = [p.drift_carry] * p.num_drifts + [p.topic_carry] * p.num_topics
-        return np.array(carries, np.float32)
+        return p.num_drifts + p.num_topics * p.topic_tokens
 
     def topic(self, prompt: tuple[int, ...]) -> Topic:
         """Return what the text of a prompt is about: its first tokens decide."""
-        own = np.empty(len(self.carry) + self._global_scores.size, np.float32)
+        own = np.empty(self.num_latents + self._global_scores.size, np.float32)
         fill_normals(np.array(prompt[:TOPIC_TOKENS], np.int64), own)
-        scores = own[len(self.carry) :].reshape(self._shape)
+        scores = own[self.num_latents :].reshape(self._shape)
         base = self._weight("global") * self._global_scores + self._weight("prompt") * scores
-        return Topic(base, own[: len(self.carry)])
+        return Topic(base, own[: self.num_latents])
 
     def start(self, topic: Topic) -> Contexts:
         """Return the empty context of a text."""
@@ -127,13 +138,14 @@ class RoutingWorld:
         """
         known, size = len(contexts.keys), len(contexts.keys) + len(tokens)
         keys = np.zeros(size, np.uint64)
-        latents = np.zeros((size, len(self.carry)), np.float32)
+        latents = np.zeros((size, self.num_latents), np.float32)
         keys[:known], latents[:known] = contexts.keys, contexts.latents
         rows = np.zeros(size, np.int32)
         rows[known:] = parents
         padded = np.zeros(size, np.int64)
         padded[known:] = tokens
-        follow(keys, latents, rows, padded, self.carry, known)
+        p = self.parameters
+        follow(keys, latents, rows, padded, p.drift_carry, p.num_drifts, p.num_topics, known)
         return Contexts(keys, latents)
 
     def route(
@@ -195,13 +207,20 @@ class RoutingWorld:
         self, drift: NDArray[np.float64], topic: NDArray[np.float64]
     ) -> NDArray[np.float32]:
         p = self.parameters
-        variances = [drift / p.num_drifts] * p.num_drifts + [topic / p.num_topics] * p.num_topics
-        scale = np.sqrt(np.stack(variances, axis=1)).astype(np.float32)
-        shape = (*self._shape, len(self.carry))
-        return scale[:, None] * self._weights(2).standard_normal(shape, np.float32)
+        directions = self._weights(2).standard_normal(
+            (*self._shape, p.num_drifts + p.num_topics), np.float32
+        )
+        drifts = _scale(drift, p.num_drifts) * directions[:, :, : p.num_drifts]
+        topics = _scale(topic, p.num_topics * p.topic_tokens) * directions[:, :, p.num_drifts :]
+        return np.concatenate([drifts, np.tile(topics, p.topic_tokens)], axis=2)
 
     def _weights(self, table: int) -> np.random.Generator:
         return np.random.default_rng([_WEIGHTS_SEED, table])
+
+
+def _scale(variance: NDArray[np.float64], count: int) -> NDArray[np.float32]:
+    """Return the weight, float32[L, 1, 1], with which so many numbers have a variance together."""
+    return np.sqrt(variance / count).astype(np.float32)[:, None, None]
 
 
 def correlation_of_overlap(overlaps: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -20,8 +20,8 @@ from specfit.sim.synth.backend import SynthBackend, requests_of
 from specfit.sim.synth.drafts import NUM_RANKS, SynthDrafter
 from specfit.sim.synth.parameters import (
     MEAN_OVERLAP,
-    OVERLAP_SCALE,
     RANK_SHARES,
+    ROUTING,
     TASKS,
     layer_overlaps,
     task_named,
@@ -62,7 +62,21 @@ def test_the_shares_of_a_score_sum_to_one(world):
 
 
 def test_overlaps_aim_at_the_measured_mean():
-    assert layer_overlaps().mean() == pytest.approx(OVERLAP_SCALE * MEAN_OVERLAP)
+    assert layer_overlaps(1.0, 1.0).mean() == pytest.approx(MEAN_OVERLAP)
+
+
+def test_parts_of_a_score_that_leave_less_than_nothing_are_refused():
+    with pytest.raises(InvalidInputError, match="at most 1"):
+        _ = RoutingWorld(replace(ROUTING, topic_tokens=2)).shares
+
+
+def test_a_topic_stays_for_its_tokens_and_no_longer(world):
+    backend = world.start(world.topic((1, 2, 3, 4)))
+    contexts = world.grow(backend, np.arange(9, dtype=np.int32), np.arange(9))
+    p = world.parameters
+    topics = contexts.latents[:, p.num_drifts :].reshape(10, p.topic_tokens, p.num_topics)
+    for age in range(1, p.topic_tokens):
+        assert (topics[1 + age :, age] == topics[1 : 10 - age, 0]).all()
 
 
 def test_correlation_of_overlap_is_that_of_simulated_rows():

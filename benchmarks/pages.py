@@ -24,7 +24,7 @@ from benchmarks import (
     search_page,
     ssd_page,
 )
-from benchmarks.sim import paper_table_page, synth_fit_page
+from benchmarks.sim import larger_sweep_page, paper_table_page, synth_fit_page
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -79,6 +79,7 @@ BLOCKS = (
     Block("docs/how-to/run-qwen3-30b-a3b.md", "ssd.json", ssd_page.block),
     Block("benchmarks/README.md", "replay_speed.json", replay_speed_page.block, "replay-speed"),
     Block("docs/how-to/prefetch-and-overlap.md", "prefetch.json", prefetch.block),
+    Block("docs/how-to/report-and-sweep.md", "larger-sweep.json", larger_sweep_page.block),
     Block("docs/how-to/reproduce-the-table.md", "paper_table.json", paper_table_page.block),
     Block("docs/how-to/draw-a-synthetic-trace.md", "synth_fit.json", synth_fit_page.block),
 )

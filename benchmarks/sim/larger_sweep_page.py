@@ -8,8 +8,5 @@ from typing import Any
 def block(found: dict[str, Any]) -> str:
     """Return the report's own sentences, and where they come from."""
     quoted = "\n>\n".join(f"> {sentence}" for sentence in found["findings"])
-    made = found["manifest"]
-    return (
-        f"{found['cells']} cells, commit {made['commit']}. {found['source']}\n"
-        f"Predictor: {made['predictor']}; acceptance: {made['acceptance']}.\n\n{quoted}"
-    )
+    commit = found["manifest"]["commit"]
+    return f"{found['cells']} cells, commit {commit}. {found['source']}\n\n{quoted}"

@@ -14,6 +14,7 @@ import pytest
 from specfit.data import bundled_models
 from tests.sources import ROOT
 from tests.test_docs import commands as commands_of
+from tests.unit.sim.importers.test_importers import write_foreign_files
 
 PAGES = ROOT / "docs" / "how-to"
 RUNNABLE = (
@@ -21,18 +22,20 @@ RUNNABLE = (
     "calibrate-a-machine.md",
     "compare-policies.md",
     "explain-a-cycle.md",
+    "import-a-trace.md",
     "install-and-report.md",
     "prefetch-and-overlap.md",
     "read-with-dataframes.md",
     "run-qwen3-30b-a3b.md",
     "run-the-demo.md",
+    "sweep-caches-and-links.md",
     "watch-decoding.md",
 )
 """Pages that take minutes at most; the commands of others are parsed by `tests/test_docs.py`."""
 NOT_AT_HAND = re.compile(
-    r"--install-completion|--host lru|^specfit demo|--device cuda|/mnt/nvme|synth-gsm8k"
+    r"--install-completion|--host lru|^specfit demo|--device cuda|/mnt/nvme|synth-gsm8k|--engine"
 )
-"""The user's shell; a disk behind host memory; what other tests run; a GPU; room for 54 GiB."""
+"""The shell; a disk behind host memory; what other tests run; a GPU; room for 54 GiB; a cluster."""
 STAND_INS = {"/var/lib/node_exporter/": "", "--experts int4 --packed": "--experts int4:32 --packed"}
 """A place outside the folder; groups that the rows of the bundled model are too short for."""
 
@@ -51,6 +54,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny = bundled_models()["tiny"]
     shutil.copytree(tiny, folder / "Qwen3-30B-A3B")  # the bundled model stands for the large one
     shutil.copytree(tiny / "eagle3", folder / "eagle3")
+    write_foreign_files(folder)
     return folder
 
 

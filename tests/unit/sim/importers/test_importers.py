@@ -250,6 +250,15 @@ def test_sglang_refuses_several_requests_and_code(tmp_path):
         import_trace("sglang", tmp_path / "code.pt", tmp_path / "t", SIZE)
 
 
+def write_foreign_files(folder):
+    """Write a file of each format, named as `docs/how-to/import-a-trace.md` names them."""
+    save(folder, "moe-trace.csv", LLAMA)
+    save(folder, "routing_trace.jsonl", LATTICE)
+    save(folder, "trace_output.json", json.dumps(s2_steps()))
+    pq.write_table(policylang_table().slice(0, 4), folder / "trace.parquet")
+    sglang_file(folder / "expert_distribution_recorder_1.pt")
+
+
 def test_s2_moe_steps_become_cycles_with_an_unknown_root(tmp_path):
     path = save(tmp_path, "trace.json", json.dumps(s2_steps()))
     unknown = import_trace("s2-moe", path, tmp_path / "t", SIZE)

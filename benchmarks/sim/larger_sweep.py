@@ -33,11 +33,10 @@ def main() -> None:
         "manifest": dict(report.manifest),
     }
     OUT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    traces = [trace for trace in results.traces]
     for picture in report.pictures:
         kind, _, number = picture.key.rpartition("-")
         if kind == "best":
-            name = f"report-best-{traces[int(number)]}.png"
+            name = f"report-best-{results.traces[int(number)]}.png"
             picture.figure.savefig(PICTURES / name, dpi=style.DPI)
 
 

@@ -117,7 +117,7 @@ class PackedExperts:
     layout : ExpertLayout
         Of the blocks.
     source : dict
-        Size and SHA-256 of the header of every file that they come from.
+        Of every file that they come from: size, time of the last change, SHA-256 of the header.
     """
 
     path: Path
@@ -290,7 +290,7 @@ class PackedExperts:
 
 
 def _identity(path: Path) -> list[Any]:
-    """Return size and SHA-256 of the header of a safetensors file, which names all its tensors."""
+    """Return a file's size, time, and SHA-256 of its header, which names all its tensors."""
     with TensorFile(path) as file:
         said = repr(list(file.entries.items())).encode()
     return [path.stat().st_size, path.stat().st_mtime_ns, hashlib.sha256(said).hexdigest()]

@@ -25,7 +25,7 @@ Tokens = Annotated[
         "--max-new-tokens",
         "-n",
         min=1,
-        help="Tokens a text; by default what takes some 90 s here, 16 to 48.",
+        help="Tokens a text; by default what decodes in some 70 s here, 16 to 48.",
     ),
 ]
 

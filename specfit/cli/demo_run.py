@@ -29,6 +29,7 @@ EAGLE3 = "eagle3:depth=5,top_k=4,max_nodes=30"
 """A usual tree for a budget of 30 nodes; not tuned to the cache."""
 WARM_UP_TOKENS = 8
 DECODE_S = 70.0
+"""Seconds in which all entries decode all prompts, by their copies; the option's help says so."""
 COPIES_PER_TOKEN = 200
 """Roughly the copies that all entries together need for one token of a text."""
 MIN_TOKENS, MAX_TOKENS = 16, 48

@@ -97,7 +97,7 @@ def show_acceptance(as_json: options.Json = False) -> None:
 
 @app.command("prefetchers")
 def show_prefetchers(as_json: options.Json = False) -> None:
-    """List what can be copied ahead in a replay: name one with --prefetch.
+    """List what can be copied ahead, live or in a replay: name one with --prefetch.
 
     Example: specfit show prefetchers
     """

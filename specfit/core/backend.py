@@ -142,8 +142,7 @@ class Backend(ABC):
 
     The decode loop calls ``start``, then for each cycle ``draft_level`` as often as the policy
     wants (or ``draft`` once, where the policy looks at no level), ``verify`` once and ``commit``
-    once. After an error or a cancelled cycle, ``start``
-    begins anew.
+    once. After an error or a cancelled cycle, ``start`` begins anew.
     """
 
     geometry: ModelGeometry
@@ -213,7 +212,7 @@ class Backend(ABC):
     def prefetch(self, wanted: NDArray[np.float32]) -> None:
         """Copy experts ahead of the next pass: how much each is wanted, float32[L, E]; 0 not."""
         raise BackendError(
-            f"{type(self).__name__} does not prefetch. Leave the prefetcher out, or replay a trace."
+            f"{type(self).__name__} does not prefetch. Leave the prefetcher out."
         )
 
     def close(self) -> None:  # noqa: B027 - optional hook

@@ -76,7 +76,7 @@ class RoutingHistory:
 
     @property
     def ages(self) -> NDArray[np.int64]:
-        """Committed tokens since one last needed each expert, int64[L, E].
+        """Committed tokens since one last needed each expert, int64[L, E]; read-only.
 
         0 for the newest token's experts. An expert that none has needed has the age `NEVER` plus
         the number of tokens that did not need it: of the committed ones, and of the rejected ones

@@ -104,9 +104,11 @@ def policy_of(row: Combination) -> Policy:
 def loaded(drafter: str) -> Iterator[TorchBackend]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    with load("tiny", drafter=None if drafter == "eagle3" else drafter) as backend:
-        yield backend
-    torch.set_num_threads(threads)
+    try:
+        with load("tiny", drafter=None if drafter == "eagle3" else drafter) as backend:
+            yield backend
+    finally:
+        torch.set_num_threads(threads)
 
 
 def prompts() -> list[tuple[int, ...]]:

@@ -61,7 +61,7 @@ def routing_sample(texts: Sequence[ObservedText], max_nodes: int) -> RoutingSamp
         _routed(draft, start, len(text.routing))
         for text, start in zip(texts, starts.tolist(), strict=True)
         for draft in text.drafts
-        if start + draft.root < start + len(text.routing)
+        if draft.root < len(text.routing)
     ]
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     num_nodes = len(columns[0])

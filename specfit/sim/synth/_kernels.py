@@ -1,7 +1,7 @@
 """Kernels of the synthetic model. Every number is a hash of a context and a place: no state.
 
 Flat arrays in and out, no validation; outputs are passed in. A context is a 64-bit key, the hash
-of its tokens; ``latents`` are the D slowly changing numbers that it carries along.
+of its tokens; ``latents`` are the D numbers that it carries along.
 """
 
 from __future__ import annotations

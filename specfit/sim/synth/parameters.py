@@ -81,8 +81,8 @@ class RoutingParameters:
     prompt_turnover : float
         Part of what is the same in a whole text that, in a prompt, changes as topics do.
     measured_scale, other_scale : float
-        How much the overlap of a layer is aimed above the published one, where one was published,
-        and above the estimate elsewhere. Another source has 0.47 on average.
+        Factors on the overlap that a layer is aimed at: on the published one where there is one,
+        and on the estimate elsewhere. Another source has 0.47 on average.
     """
 
     global_share: float
@@ -110,8 +110,8 @@ class Task:
     name : str
         Id of the task.
     prompt_tokens, text_tokens : int
-        Length of a prompt, and tokens to generate: about as many as the 3,225 tokens of 25 texts
-        that the hit curve was measured on.
+        Length of a prompt, and tokens to generate: about as many as a text has of the 25, with
+        3,225 tokens together, that the hit curve was measured on.
     first_acceptance : float
         Mean probability that the drafter's best token, one level down, is the target's; fitted to
         `committed`.

@@ -30,7 +30,7 @@ _WEIGHTS_SEED = 20_250_429
 
 @dataclass(frozen=True, eq=False)
 class Contexts:
-    """Contexts of one text: a hash and the slowly changing numbers of each.
+    """Contexts of one text: a hash of each, and the numbers that it carries along.
 
     Parameters
     ----------

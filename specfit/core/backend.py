@@ -211,9 +211,7 @@ class Backend(ABC):
 
     def prefetch(self, wanted: NDArray[np.float32]) -> None:
         """Copy experts ahead of the next pass: how much each is wanted, float32[L, E]; 0 not."""
-        raise BackendError(
-            f"{type(self).__name__} does not prefetch. Leave the prefetcher out."
-        )
+        raise BackendError(f"{type(self).__name__} does not prefetch. Leave the prefetcher out.")
 
     def close(self) -> None:  # noqa: B027 - optional hook
         """Free what the backend holds; harmless when called twice."""

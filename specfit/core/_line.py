@@ -7,7 +7,7 @@ from typing import Any
 from specfit.core._jit import kernel
 
 STRAIGHT = 1e-13
-"""A table is a line if it keeps this near the one through its ends, as a part of its last value."""
+"""A table is a line if each value is this near the line through its ends, as a part of itself."""
 
 
 @kernel
@@ -19,6 +19,6 @@ def line(tau_s: Any) -> tuple[bool, float, float]:
     slope = (tau_s[num_nodes] - tau_s[1]) / (num_nodes - 1)
     start = tau_s[1] - slope
     for n in range(1, num_nodes + 1):
-        if abs(start + slope * n - tau_s[n]) > STRAIGHT * tau_s[num_nodes]:
+        if abs(start + slope * n - tau_s[n]) > STRAIGHT * tau_s[n]:
             return False, start, slope
     return True, start, slope

@@ -51,6 +51,8 @@ class CostTerms:
     copies: CopyTerms | None = None
 
     def __post_init__(self) -> None:
+        if self.weight_s.ndim != 2:
+            raise InvalidInputError(f"weight_s must be [L, E]; got {list(self.weight_s.shape)}.")
         if self.copies is not None and self.copies.units.shape != self.weight_s.shape:
             raise InvalidInputError(
                 f"copies.units must have the shape of weight_s, {list(self.weight_s.shape)}; "

@@ -167,7 +167,12 @@ def test_a_node_limit_is_certified_where_it_does_not_bind(case: Case, limit: int
 
 
 @settings(max_examples=300)
-@given(cases(12), st.sampled_from(["share", "price", "selection"]))
+@given(
+    cases(12),
+    st.sampled_from(
+        ["share", "price", "selection", "objective", "expected_committed", "cycle_s", "rate"]
+    ),
+)
 def test_an_altered_certificate_is_refused(case: Case, what: str) -> None:
     result = exact(case.problem, price=case.asked)
     certificate = certify(case.problem, result)
@@ -177,12 +182,24 @@ def test_an_altered_certificate_is_refused(case: Case, what: str) -> None:
             return
         node, column = np.unravel_index(int(np.argmax(paid)), paid.shape)
         shares = certificate.shares.copy()
-        shares[node, column] *= 0.9
+        shares[node, column] -= max(1e-6, 1e-6 * shares[node, column])
         certificate = replace(certificate, shares=shares)
     elif what == "price":
         if result.price == 0.0:
             return
-        certificate = replace(certificate, price=certificate.price * 1.001)
+        certificate = replace(certificate, price=certificate.price * (1.0 + 1e-6))
+    elif what == "rate":  # slower, and fewer tokens a second: their product is the same
+        if result.price == 0.0:
+            return
+        more = 1.0 + 1e-6
+        result = replace(result, price=result.price / more, cycle_s=result.cycle_s * more)
+    elif what != "selection":
+        said = getattr(result, what)
+        least = 0.0 if result.is_ratio or what == "cycle_s" else 1e-6
+        altered = said + max(least, 1e-6 * abs(said))
+        if altered == said:
+            return
+        result = replace(result, **{what: altered})
     else:
         everything = np.ones(len(result.mask), bool)
         if result.mask.all() or case.problem.path_probs[~result.mask].max() < 1e-6:

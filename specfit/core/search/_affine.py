@@ -289,7 +289,7 @@ def _offer(task: Task, best: Best, chosen: Any, load: Any) -> bool:
 @kernel
 def _bar(best: Best) -> float:
     """Return the gain that a better selection must exceed, rounding allowed for."""
-    return float(best.values[BAR] + SLACK * max(1.0, best.values[TOKENS]))
+    return float(best.values[BAR] + SLACK * best.values[TOKENS])
 
 
 @kernel
@@ -383,4 +383,4 @@ def _is_smallest(
 @kernel
 def _margin(best: Best) -> float:
     """Return what a node must gain not to count as a tie."""
-    return float(SLACK * max(1.0, best.values[TOKENS]) / best.mask.size)
+    return float(SLACK * best.values[TOKENS] / best.mask.size)

@@ -109,7 +109,7 @@ def offer(tree: Tree, terms: Terms, best: Best, scratch: Scratch) -> bool:
     )
     values = best.values
     gain = tokens - values[LAMBDA] * seconds
-    slack = 0.5 * SLACK * max(1.0, values[TOKENS])
+    slack = 0.5 * SLACK * values[TOKENS]
     ties_smaller = gain >= values[BAR] - slack and scratch.chosen.sum() < best.mask.sum()
     if not (gain > values[BAR] + slack or ties_smaller):
         return False
@@ -124,7 +124,7 @@ def offer(tree: Tree, terms: Terms, best: Best, scratch: Scratch) -> bool:
 @kernel
 def bar_of(best: Best) -> float:
     """Return the gain that a better selection must exceed, rounding allowed for."""
-    return float(best.values[BAR] + SLACK * max(1.0, best.values[TOKENS]))
+    return float(best.values[BAR] + SLACK * best.values[TOKENS])
 
 
 @kernel
@@ -227,7 +227,7 @@ def _best_size(
     top, size = -np.inf, num_in
     for n in range(num_in, limit + 1):
         gain = scratch.table[0, n] - tau_price * terms.tau_s[n]
-        if gain > top + 0.1 * SLACK * max(1.0, best.values[TOKENS]):
+        if gain > top + 0.1 * SLACK * best.values[TOKENS]:
             top, size = gain, n
     return top - price * constant, size
 

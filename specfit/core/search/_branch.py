@@ -52,8 +52,8 @@ def search_general(
     max_expansions: int,
     mask: Any,  # bool[N], out
     values: Any,  # float64[5], out
-) -> int:
-    """Find the best selection; return the number of subproblems, negative if the limit ended it."""
+) -> tuple[int, bool]:
+    """Find the best selection; return the number of subproblems, and whether it is proved best."""
     order, sizes = depth_first(parents)
     tree = Tree(parents, profits, order, sizes, limit, is_ratio)
     terms = Terms(
@@ -66,14 +66,15 @@ def search_general(
     adopt(tree, terms, best, price, scratch)
     root_s = values[SECONDS]
     num_expansions, open_bound = _descend(tree, terms, best, max_expansions, scratch)
-    if open_bound == -np.inf:
+    is_optimal = open_bound == -np.inf
+    if is_optimal:
         num_expansions += _look_smaller(tree, terms, best, max_expansions - num_expansions, scratch)
     gap = max(0.0, open_bound - values[BAR])
     if is_ratio:
         values[UPPER] = values[LAMBDA] + gap / root_s
     else:
         values[UPPER] = values[BAR] + gap
-    return num_expansions if open_bound == -np.inf else -num_expansions
+    return num_expansions, is_optimal
 
 
 @kernel
@@ -85,7 +86,7 @@ def _look_smaller(
     Returns the number of subproblems.
     """
     values = best.values
-    tie = values[BAR] - 2.0 * SLACK * max(1.0, values[TOKENS])
+    tie = values[BAR] - 2.0 * SLACK * values[TOKENS]
     num_expansions = 0
     while best.mask.sum() > 1 and num_expansions < max_expansions:
         size = best.mask.sum()

@@ -97,7 +97,7 @@ def search_sizes(
         for v in range(parents.size):
             gains[v] = profits[v] - values[2] * seconds[v]
         best_of_each_size(order, sizes, gains, limit, table)
-        count = _best_count(table[0], tau_s, limit, values[2], slack)
+        count = _best_count(table[0], profits[0], tau_s, limit, values[2], slack)
         trace(order, sizes, gains, table, count, chosen)
         tokens, total_s = 0.0, draft_s + tau_s[count]
         for v in range(parents.size):
@@ -115,12 +115,14 @@ def search_sizes(
 
 
 @kernel
-def _best_count(best: Any, tau_s: Any, limit: int, price: float, slack: float) -> int:
+def _best_count(
+    best: Any, root_tokens: float, tau_s: Any, limit: int, price: float, slack: float
+) -> int:
     """Return the smallest size whose gain, `tau_s` paid, is best up to rounding."""
     top = -np.inf
     for n in range(1, limit + 1):
         top = max(top, best[n] - price * tau_s[n])
     for n in range(1, limit + 1):
-        if best[n] - price * tau_s[n] >= top - slack * (1.0 + best[n] - best[1]):
+        if best[n] - price * tau_s[n] >= top - slack * (root_tokens + best[n] - best[1]):
             return n
     return 1

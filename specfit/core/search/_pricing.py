@@ -54,11 +54,21 @@ def price_probs(
         if not _all_probs(row_probs, counts):
             for c in range(num_columns):
                 if not (row_probs[c] >= ZERO and row_probs[c] <= ONE):
+                    _sum_up(values, first, totals)
                     return i * probs.shape[1] + (columns[c] if columns.size else c)
         before = start if node == 0 else survival[parents[node]]
         _condition(row_probs, before, factors[node], survival[node], values[node], totals)
         full_s[node] = charge(rows, node, weight_s, lanes)
     return -1
+
+
+@kernel
+def _sum_up(values: Any, num_nodes: int, totals: Any) -> None:
+    """Write the sum of the first rows, which refused ones may have joined, to the totals."""
+    totals[:] = 0.0
+    for node in range(num_nodes):
+        for c in range(totals.size):
+            totals[c] += values[node, c]
 
 
 @kernel

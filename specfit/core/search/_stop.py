@@ -69,7 +69,7 @@ def look_ahead_rows(
         parents, path_probs, expandable, growth, fixed_s, node_s, price, full_s, shared_s,
         bonus, lower, upper,
     )  # fmt: skip
-    slack = _affine.SLACK * max(1.0, path_probs.sum())
+    slack = _affine.SLACK * path_probs.sum()
     surplus[:] = np.nan
     for j in range(ahead):
         if lower[j] > bar + slack:

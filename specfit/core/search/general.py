@@ -22,7 +22,7 @@ def search_general(problem: SearchProblem, price: Price, max_expansions: int) ->
     units, layer_of, layer_s = _copy_columns(problem)
     mask = np.zeros(len(problem), bool)
     values = np.zeros(5)
-    expansions = _branch.search_general(
+    expansions, is_optimal = _branch.search_general(
         problem.parents, problem.path_probs, problem.node_limit, problem.draft_s, problem.tau_s,
         price == "cycle", 0.0 if price == "cycle" else float(price),
         demand.indptr, demand.cols, demand.vals, demand.weight_s, units, layer_of, layer_s,
@@ -31,10 +31,10 @@ def search_general(problem: SearchProblem, price: Price, max_expansions: int) ->
     tokens, seconds, paid, _, upper = values.tolist()
     is_ratio = price == "cycle"
     objective = paid if is_ratio else tokens - paid * seconds
-    status = "optimal" if expansions >= 0 else "expansion limit"
     return SearchResult(
-        mask, objective, objective if expansions >= 0 else max(objective, upper), status, paid,
-        is_ratio, tokens, seconds, num_expansions=abs(expansions),
+        mask, objective, objective if is_optimal else max(objective, upper),
+        "optimal" if is_optimal else "expansion limit", paid, is_ratio, tokens, seconds,
+        num_expansions=expansions,
     )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from specfit.core._line import line
 from specfit.core.cost import CostTerms
-from specfit.core.errors import InvalidInputError
 from specfit.core.search import _affine, _sharing
 from specfit.core.search.exact import check_takes_time, result_of, search_from
 from specfit.core.search.pricing import ProbPricer, RoutingPricer, read_only
@@ -18,6 +17,8 @@ from specfit.core.search.problem import (
     Price,
     SearchProblem,
     SearchResult,
+    as_parents,
+    check_levels,
     check_price,
     check_tree,
 )
@@ -84,9 +85,10 @@ class LevelSearch:
         predicted : float32[n, L, E] or integer[n, L, K]
             Of the n new nodes only, for the pricer's `extend`.
         """
+        check_levels(self._levels + 1, self._terms)
         self.pricer.extend(parents, path_probs, predicted)
         self._take(parents, path_probs)
-        _ = self.problem  # checks the tree
+        _ = self.problem  # checks the rest
 
     def search_tree(
         self,
@@ -111,11 +113,7 @@ class LevelSearch:
         levels : int
             Drafted levels, for ``terms.draft_s``.
         """
-        if not 0 <= levels < len(terms.draft_s):
-            raise InvalidInputError(
-                f"levels must be from 0 to {len(terms.draft_s) - 1}, the length of draft_s less 1; "
-                f"got {levels}."
-            )
+        check_levels(levels, terms)
         self.start(terms, max_nodes=max_nodes)
         self._levels = levels - 1
         if self._is_one_call:
@@ -141,10 +139,11 @@ class LevelSearch:
         ----------
         parents, path_probs, predicted
             See `add_level`.
-        growth : float64[J]
+        growth : float64[J] or float64[N, J]
             See `specfit.core.search.should_draft`, as is `expandable`.
         """
-        if self.listener is not None or not self._is_one_call:
+        if self.listener is not None or not self._is_one_call or growth.ndim > 1:
+            check_look_ahead(len(parents), growth, expandable, self._terms, self._levels + 1)
             self.add_level(parents, path_probs, predicted)
             return self.should_draft(growth, expandable).draft
         levels_ahead = self._advance(parents, path_probs, predicted, growth, expandable)
@@ -211,19 +210,15 @@ class LevelSearch:
         """
         # Kernels are compiled for writable arrays, so each array gets a private copy; one that does
         # not change the type is faster.
-        parents = parents.copy() if parents.dtype is _INT32 else np.array(parents, np.int32)
+        parents = parents.copy() if parents.dtype is _INT32 else as_parents(parents)
         if path_probs.dtype is _FLOAT64:
             path_probs = path_probs.copy()
         else:
             path_probs = np.array(path_probs, np.float64)
         count, ahead = len(parents), len(growth)
-        if len(path_probs) != count:
-            raise InvalidInputError(
-                f"parents and path_probs must have one entry a node; "
-                f"got {count} and {len(path_probs)}."
-            )
-        self._take(parents, path_probs)
-        draft_s, levels = self._draft_s, self._levels
+        if parents.ndim != 1 or path_probs.shape != (count,):
+            check_tree(parents, path_probs)
+        draft_s, levels = self._draft_s, self._levels + 1
         if levels + ahead >= len(draft_s) or (ahead and len(expandable) != count):
             check_look_ahead(count, growth, expandable, self._terms, levels)
         _, fixed_s, node_s = self._line
@@ -240,6 +235,7 @@ class LevelSearch:
         if answer < 0:
             check_tree(parents, path_probs)
             check_look_ahead(count, growth, expandable, self._terms, levels)
+        self._take(parents, path_probs)
         values = numbers.tolist()
         if is_ratio and not values[_sharing.SECONDS] > 0.0:
             check_takes_time(self.problem, self.price)

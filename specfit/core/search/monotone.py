@@ -12,6 +12,7 @@ from specfit.core.errors import InvalidInputError
 from specfit.core.search.problem import (
     Price,
     SearchResult,
+    as_parents,
     check_max_nodes,
     check_price,
     check_tree,
@@ -60,6 +61,7 @@ def exact_monotone(
     the likeliest open nodes, or takes less than the bound of *in*. Exponential at worst.
     """
     check_price(price)
+    parents, path_probs = as_parents(parents), np.array(path_probs, np.float64)
     check_tree(parents, path_probs)
     check_max_nodes(max_nodes)
     limit = len(parents) if max_nodes is None else min(len(parents), max_nodes)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from specfit.core.errors import InvalidInputError
 from specfit.core.search import _level, _memory, _pricing, _routing
 from specfit.core.search.demand import Demand
-from specfit.core.search.problem import check_tree
+from specfit.core.search.problem import as_parents, check_tree
 
 _NO_INDPTR = np.zeros(0, np.int64)
 _NO_COLS = np.zeros(0, np.int32)
@@ -96,6 +96,8 @@ class ProbPricer:
         probs : float32[n, L, E]
             Routing probabilities of the n new nodes only; not read, and may be None, if `is_free`.
         """
+        tree = as_parents(parents), np.array(path_probs, np.float64)
+        check_tree(*tree)
         first, count = self.num_nodes, len(parents)
         room = self.room(count)
         if self.is_free:
@@ -104,10 +106,7 @@ class ProbPricer:
             self.num_nodes = count
             return
         flat = self.flat(probs, count - first)
-        bad = _pricing.price_probs(
-            flat, np.array(parents, np.int32), np.array(path_probs, np.float64), self.discount,
-            first, *room,
-        )  # fmt: skip
+        bad = _pricing.price_probs(flat, *tree, self.discount, first, *room)
         if bad >= 0:
             raise self.fault(flat, bad)
         self.num_nodes = count
@@ -156,7 +155,8 @@ class ProbPricer:
         if probs is None or probs.shape != shape:
             got = None if probs is None else list(probs.shape)
             raise InvalidInputError(f"probs of the new nodes must be {list(shape)}; got {got}.")
-        return np.ascontiguousarray(probs, np.float32).reshape(count, -1)
+        layers, experts = self._shape
+        return np.ascontiguousarray(probs, np.float32).reshape(count, layers * experts)
 
     def fault(self, flat: NDArray[np.float32], bad: int) -> InvalidInputError:
         """Return the error for the flat entry `bad` of the new nodes' probabilities."""
@@ -227,14 +227,15 @@ class RoutingPricer:
         routing : integer[n, L, K]
             Expert ids of the n new nodes only.
         """
-        check_tree(np.array(parents, np.int32), np.array(path_probs, np.float64))
+        tree = as_parents(parents), np.array(path_probs, np.float64)
+        check_tree(*tree)
         narrow = self._narrow(routing, len(parents))
         bad = _routing.take_routing(narrow, self.num_nodes, self._shape[1], self._memory)
         if bad >= 0:
             raise self._fault(bad, routing)
         if self.num_nodes == 0:
             self._begin()
-        self.num_nodes, self._parents = len(parents), np.array(parents, np.int32)
+        self.num_nodes, self._parents = len(parents), tree[0]
 
     def answer(
         self,
@@ -284,10 +285,14 @@ class RoutingPricer:
         if shape != (new, self._shape[0], self._per_token) or count > self._capacity:
             self._make_room(shape, new, count)
         if routing.dtype != _INT16:
+            if routing.dtype.kind not in "iu":
+                raise InvalidInputError(
+                    f"routing lists expert ids, which are integers; got {routing.dtype}."
+                )
             routing = np.where(routing == routing.astype(np.int16), routing, -1)
         elif routing.flags.carray:
             return routing  # type: ignore[return-value] # it is int16
-        return np.array(routing, np.int16)
+        return np.array(routing, np.int16, order="C")
 
     def _make_room(self, shape: tuple[int, ...], new: int, count: int) -> None:
         """Make room for `new` nodes, `count` in all, whose ids have that shape; raise if not so."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +55,8 @@ class SearchProblem:
 
     def __post_init__(self) -> None:
         # Kernels are compiled for writable arrays, so each array gets a private copy.
-        for name, dtype in (("parents", np.int32), ("path_probs", np.float64)):
-            object.__setattr__(self, name, np.array(getattr(self, name), dtype))
+        object.__setattr__(self, "parents", as_parents(self.parents))
+        object.__setattr__(self, "path_probs", np.array(self.path_probs, np.float64))
         _check(self)
 
     def __len__(self) -> int:
@@ -153,7 +153,8 @@ class SearchResult:
 
 def check_price(price: Price) -> None:
     """Raise unless `price` is ``"cycle"`` or a finite number of tokens a second, 0 or more."""
-    if price == "cycle" or (not isinstance(price, str) and 0.0 <= price < float("inf")):
+    is_number = isinstance(price, (int, float, np.integer, np.floating))
+    if price == "cycle" or (is_number and 0.0 <= price < float("inf")):
         return
     raise InvalidInputError(
         f"price must be 'cycle' or a finite number of tokens a second, 0 or more; got {price!r}."
@@ -162,10 +163,32 @@ def check_price(price: Price) -> None:
 
 def check_max_nodes(max_nodes: int | None) -> None:
     """Raise unless `max_nodes` is 1 or more, or no limit."""
-    if max_nodes is not None and max_nodes < 1:
+    if max_nodes is not None and not max_nodes >= 1:
         raise InvalidInputError(
             f"max_nodes counts the root and must be at least 1; got {max_nodes}."
         )
+
+
+def check_levels(levels: int, terms: CostTerms) -> None:
+    """Raise unless ``terms.draft_s`` knows the seconds of so many drafted levels."""
+    if not 0 <= levels < len(terms.draft_s):
+        raise InvalidInputError(
+            f"levels must be from 0 to {len(terms.draft_s) - 1}, the length of draft_s less 1; "
+            f"got {levels}."
+        )
+
+
+def as_parents(parents: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+    """Return a copy as int32[N]; raise if that would change a value."""
+    given = np.asarray(parents)
+    with np.errstate(invalid="ignore"):
+        copy = np.array(given, np.int32)
+    if given.dtype != np.int32 and not np.array_equal(copy, given):
+        where = np.argwhere(copy != given)[0].tolist()
+        raise InvalidTreeError(
+            f"parents{where} = {given[tuple(where)]}, but a parent is the index of a node, or -1."
+        )
+    return copy
 
 
 def _check(problem: SearchProblem) -> None:
@@ -175,11 +198,7 @@ def _check(problem: SearchProblem) -> None:
             f"parents, path_probs and demand must have one entry a node; "
             f"got {n}, {len(problem.path_probs)} and {len(problem.demand)}."
         )
-    if not 0 <= problem.levels < len(problem.terms.draft_s):
-        raise InvalidInputError(
-            f"levels must be from 0 to {len(problem.terms.draft_s) - 1}, the length of draft_s; "
-            f"got {problem.levels}."
-        )
+    check_levels(problem.levels, problem.terms)
     check_max_nodes(problem.max_nodes)
     if len(problem.terms.tau_s) < 2:
         raise InvalidInputError("tau_s must hold the seconds of at least one node, tau_s[1].")
@@ -188,6 +207,11 @@ def _check(problem: SearchProblem) -> None:
 
 def check_tree(parents: NDArray[np.int32], path_probs: NDArray[np.float64]) -> None:
     """Raise unless the arrays, int32[N] and float64[N], describe a tree with path probabilities."""
+    if parents.ndim != 1 or parents.shape != path_probs.shape:
+        raise InvalidInputError(
+            f"parents and path_probs must have one entry a node; "
+            f"got {list(parents.shape)} and {list(path_probs.shape)}."
+        )
     if len(parents) == 0:
         raise InvalidTreeError("a tree has at least its root; got no nodes.")
     fault, node = _checks.check_tree(parents, path_probs)

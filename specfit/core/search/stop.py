@@ -117,7 +117,7 @@ def _search_phantoms(
         grown = with_phantoms(problem, growth, expandable, ahead)
         result = exact(grown, price=price)
         surplus[ahead - 1] = result.upper_bound - bar
-        if surplus[ahead - 1] > _affine.SLACK * max(1.0, result.expected_committed):
+        if surplus[ahead - 1] > _affine.SLACK * result.expected_committed:
             return StopDecision(True, ahead, surplus)
     return StopDecision(False, 0, surplus)
 

@@ -34,6 +34,11 @@ def test_a_step_is_not_affine_in_any_unit(unit_s: float) -> None:
     assert not terms(tau_s=unit_s * np.array([0.0, 5.0, 5.0, 7.0])).is_affine
 
 
+def test_weights_are_by_layer_and_expert() -> None:
+    with pytest.raises(InvalidInputError, match=r"weight_s must be \[L, E\]; got \[3\]"):
+        terms(weight_s=np.ones(3))
+
+
 def test_one_node_is_affine_with_no_slope() -> None:
     one = terms(tau_s=np.array([0.0, 5.0]))
     assert one.is_affine

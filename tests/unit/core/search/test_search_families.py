@@ -87,6 +87,32 @@ def test_with_free_experts_the_answer_is_the_likely_prefix() -> None:
     assert np.array_equal(result.mask, problem.path_probs > result.objective * 0.01)
 
 
+@pytest.mark.parametrize("tau_s", [[0, 1, 2, 3, 4], [0, 1, 1, 2, 2]])
+@pytest.mark.parametrize("scale", [1.0, 1e-15])
+def test_path_probabilities_count_in_any_scale(tau_s: list[int], scale: float) -> None:
+    path_probs = scale * np.array([1.0, 1.0, 1.0, 0.999])
+    parents, pricer = np.array([-1, 0, 1, 0], np.int32), RoutingPricer()
+    weight_s = np.array([[0.0, 0.0, 0.0, 0.0005]])
+    pricer.start(weight_s)
+    pricer.extend(parents, path_probs, np.array([[[0]], [[1]], [[2]], [[3]]], np.int16))
+    terms = CostTerms(np.array([0.0, 1.0]), np.array(tau_s, np.float64), weight_s)
+    result = exact(SearchProblem(parents, path_probs, pricer.demand(), terms, 1))
+    assert result.mask.all()
+    assert result.objective == pytest.approx(scale * 3.999 / (1.0005 + tau_s[4]), rel=1e-12)
+
+
+@pytest.mark.parametrize("first_s", [1e-6, 1e-20])
+def test_a_first_node_far_cheaper_than_the_next_keeps_its_time(first_s: float) -> None:
+    parents, path_probs, pricer = np.array([-1, 0, 1], np.int32), np.ones(3), RoutingPricer()
+    pricer.start(np.zeros((1, 1)))
+    pricer.extend(parents, path_probs, np.zeros((3, 1, 1), np.int16))
+    tau_s = np.array([0.0, first_s, 1.0 + first_s, 2.0 + first_s])
+    terms = CostTerms(np.zeros(1), tau_s, np.zeros((1, 1)))
+    result = exact(SearchProblem(parents, path_probs, pricer.demand(), terms, 0))
+    assert result.num_nodes == 1
+    assert result.objective == pytest.approx(1.0 / first_s, rel=1e-12)
+
+
 def test_greedy_misses_what_only_pays_together() -> None:
     """Six siblings share one dear expert: no single one pays for it, all of them do."""
     parents = star(7)

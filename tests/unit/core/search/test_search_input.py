@@ -18,6 +18,7 @@ from specfit.core.search import (
     SearchProblem,
     certify,
     exact,
+    exact_monotone,
     exact_union,
     should_draft,
 )
@@ -60,6 +61,7 @@ def problem(**change: Any) -> SearchProblem:
         ({"levels": 2}, InvalidInputError, "levels must be from 0 to 1"),
         ({"levels": -1}, InvalidInputError, "levels must be from 0 to 1"),
         ({"max_nodes": 0}, InvalidInputError, "max_nodes counts the root"),
+        ({"max_nodes": float("nan")}, InvalidInputError, "max_nodes counts the root"),
         ({"tau_s": np.zeros(1)}, InvalidInputError, r"tau_s\[1\]"),
     ],
 )
@@ -73,6 +75,42 @@ def test_a_wrong_problem_is_refused(change: dict[str, Any], error: type, message
         problem(**{**change, **arrays})
 
 
+@pytest.mark.parametrize(
+    ("parents", "message"),
+    [
+        (np.array([-1, 0, 2**32]), r"parents\[2\] = 4294967296, but a parent is the index"),
+        (np.array([2**32 - 1, 0, 0], np.uint32), r"parents\[0\] = 4294967295"),
+        (np.array([-1, 0.5, 0]), r"parents\[1\] = 0.5"),
+        (np.array([-1, np.nan, 0]), r"parents\[1\] = nan"),
+    ],
+)
+def test_parents_that_are_no_indices_are_refused(parents: np.ndarray, message: str) -> None:
+    terms = CostTerms(np.zeros(1), LINE, WEIGHT_S)
+    probs = np.full((3, 1, 3), 0.5, np.float32)
+    for pricer, predicted in ((RoutingPricer(), ROUTING), (ProbPricer(), probs)):
+        with pytest.raises(InvalidTreeError, match=message):
+            LevelSearch(pricer).search_tree(terms, parents, PATH_PROBS, predicted, levels=0)
+        with pytest.raises(InvalidTreeError, match=message):
+            pricer.extend(parents, PATH_PROBS, predicted)
+    with pytest.raises(InvalidTreeError, match=message):
+        problem(parents=parents)
+    with pytest.raises(InvalidTreeError, match=message):
+        exact_monotone(parents, PATH_PROBS, lambda mask: 1.0)
+
+
+@pytest.mark.parametrize("make_pricer", [ProbPricer, RoutingPricer])
+def test_a_tree_of_two_dimensions_is_refused(make_pricer) -> None:  # type: ignore[no-untyped-def]
+    search = LevelSearch(make_pricer())
+    terms = CostTerms(np.zeros(1), LINE, WEIGHT_S)
+    predicted = ROUTING if make_pricer is RoutingPricer else np.zeros((3, 1, 3), np.float32)
+    for parents, path_probs in ((PARENTS[:, None], PATH_PROBS), (PARENTS, PATH_PROBS[:, None])):
+        with pytest.raises(InvalidInputError, match="must have one entry a node"):
+            search.search_tree(terms, parents, path_probs, predicted, levels=0)
+        search.start(terms)
+        with pytest.raises(InvalidInputError, match="must have one entry a node"):
+            search.add_level(parents, path_probs, predicted)
+
+
 def test_an_empty_tree_is_refused() -> None:
     pricer = ProbPricer()
     pricer.start(np.zeros((1, 1)))
@@ -81,7 +119,7 @@ def test_an_empty_tree_is_refused() -> None:
         SearchProblem(np.zeros(0, np.int32), np.zeros(0), pricer.demand(), terms, levels=0)
 
 
-@pytest.mark.parametrize("price", ["running", -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("price", ["running", -1.0, float("nan"), float("inf"), None])
 def test_a_wrong_price_is_refused(price: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"price must be 'cycle' or a finite number"):
         exact(problem(), price=price)
@@ -131,6 +169,9 @@ def test_routing_of_another_shape_is_refused() -> None:
     pricer.start(WEIGHT_S)
     with pytest.raises(InvalidInputError, match=r"must be \[3, 1, K\]; got \[2, 1, 1\]"):
         pricer.extend(PARENTS, PATH_PROBS, ROUTING[:2])
+    for dtype in (bool, float):
+        with pytest.raises(InvalidInputError, match="expert ids, which are integers"):
+            pricer.extend(PARENTS, PATH_PROBS, ROUTING.astype(dtype))
 
 
 def test_a_discount_beyond_one_is_refused() -> None:

@@ -70,14 +70,18 @@ def test_search_tree_is_exact(seed: int) -> None:
         )
 
 
-@pytest.mark.parametrize("parents", [[-1, 1], [-1, -1], [0, 0], [-1, 5]])
-def test_what_is_no_tree_is_refused_before_hard_sets_are_priced(parents: list[int]) -> None:
-    pricer = RoutingPricer()
-    pricer.start(np.ones((1, 2)))
+@pytest.mark.parametrize(
+    "parents", [[-1, 1], [-1, -1], [0, 0], [-1, 5], [-1, 10**9], [-1, -(10**9)]]
+)
+@pytest.mark.parametrize("make_pricer", [ProbPricer, RoutingPricer])
+def test_what_is_no_tree_is_refused_before_it_is_priced(make_pricer, parents) -> None:  # type: ignore[no-untyped-def]
+    pricer = make_pricer()
+    pricer.start(np.ones((1, 1)))
+    predicted = np.zeros((2, 1, 1), np.int16 if make_pricer is RoutingPricer else np.float32)
     with pytest.raises(InvalidTreeError, match=r"parents\["):
-        pricer.extend(
-            np.array(parents, np.int32), np.array([1.0, 0.5]), np.zeros((2, 1, 1), np.int16)
-        )
+        pricer.extend(np.array(parents, np.int32), np.array([1.0, 0.5]), predicted)
+    with pytest.raises(InvalidInputError, match=r"got \[2\] and \[1\]"):
+        pricer.extend(np.array([-1, 0], np.int32), np.ones(1), predicted)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -159,6 +163,77 @@ def test_a_refused_level_of_hard_sets_leaves_nothing_behind() -> None:
     assert search.best().cycle_s == 2.0
 
 
+WRONG_LEVEL = ("parents", "path_probs", "predicted", "shape", "growth", "levels")
+
+
+@pytest.mark.parametrize("wrong", WRONG_LEVEL)
+@pytest.mark.parametrize("seed", range(12))
+def test_after_a_refused_level_the_right_one_is_answered(seed: int, wrong: str) -> None:
+    case = random_case(seed, 20)
+    problem = case.problem
+    is_hard = case.predicted.dtype == np.int16
+    tau_s = np.append(0.0, 1.0 + 0.1 * np.arange(20 + seed % 2))
+    tau_s[-1] += seed % 2  # every other table is no line
+    terms = CostTerms(problem.terms.draft_s, tau_s, np.ones(problem.terms.weight_s.shape))
+    searches = []
+    for _ in range(2):
+        search = LevelSearch(RoutingPricer() if is_hard else ProbPricer(case.discount))
+        search.start(terms)
+        searches.append(search)
+    disturbed, plain = searches
+    for first, end in ((0, 1), (1, 6), (6, 20)):
+        level = {
+            "parents": problem.parents[:end],
+            "path_probs": problem.path_probs[:end],
+            "predicted": case.predicted[first:end],
+        }
+        look = {"growth": np.ones(1), "expandable": np.ones(end, bool)}
+        bad = {name: array.copy() for name, array in (level | look).items()}
+        if wrong == "shape":
+            bad["predicted"] = bad["predicted"][:, :-1]
+        elif wrong == "levels":
+            bad["growth"] = np.ones(len(terms.draft_s))
+        else:
+            bad[wrong].reshape(-1)[-1] = 99
+        with pytest.raises((InvalidInputError, InvalidTreeError)):
+            disturbed.advance(**bad)
+        if wrong not in ("growth", "levels"):
+            with pytest.raises((InvalidInputError, InvalidTreeError)):
+                disturbed.add_level(*(bad[name] for name in level))
+        assert disturbed.advance(**level, **look) == plain.advance(**level, **look)
+        found, expected = disturbed.best(), plain.best()
+        np.testing.assert_array_equal(found.mask, expected.mask)
+        assert found.objective == expected.objective
+        demand, untouched = disturbed.problem.demand, plain.problem.demand
+        np.testing.assert_array_equal(demand.totals, untouched.totals)
+        assert disturbed.problem.levels == plain.problem.levels
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_neither_the_order_in_memory_nor_an_empty_level_matters(seed: int) -> None:
+    case = random_case(seed, 20)
+    problem = case.problem
+    is_hard = case.predicted.dtype == np.int16
+    terms = CostTerms(np.zeros(5), np.append(0.0, 1.0 + 0.1 * np.arange(20)), np.ones((2, 9)))
+    rng = np.random.default_rng(seed)
+    predicted = rng.integers(0, 9, (20, 2, 3)).astype(np.int16)
+    if not is_hard:
+        predicted = rng.random((20, 2, 9)).astype(np.float32)
+    answers = []
+    for order in ("C", "F"):
+        search = LevelSearch(RoutingPricer() if is_hard else ProbPricer())
+        search.start(terms)
+        for first, end in ((0, 1), (1, 8), (8, 8), (8, 20)):
+            parents, path_probs = problem.parents[:end], problem.path_probs[:end]
+            new = np.array(predicted[first:end], order=order)
+            new.setflags(write=order == "C")
+            growth, expandable = np.ones(1), np.ones(end, bool)
+            by_node = growth if order == "C" else np.ones((end, 1))
+            draft = search.advance(parents, path_probs, new, by_node, expandable)
+            answers.append((draft, search.best().objective, search.best().mask.tolist()))
+    assert answers[:4] == answers[4:]
+
+
 def large_case(seed: int, shape: str) -> tuple[CostTerms, np.ndarray, np.ndarray, np.ndarray]:
     """Draw terms, parents, path probabilities and routing of 60 nodes that share many experts."""
     rng = np.random.default_rng(seed)
@@ -212,7 +287,7 @@ def test_path_probabilities_of_another_length_are_refused() -> None:
     search = LevelSearch(RoutingPricer())
     terms = CostTerms(np.zeros(1), np.array([0.0, 1.0, 2.0]), np.ones((1, 2)))
     parents, routing = np.array([-1, 0], np.int32), np.zeros((2, 1, 1), np.int16)
-    with pytest.raises(InvalidInputError, match="got 2 and 1"):
+    with pytest.raises(InvalidInputError, match=r"got \[2\] and \[1\]"):
         search.search_tree(terms, parents, np.ones(1), routing, levels=0)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specfit.core.cost import CostTerms
 from specfit.core.errors import InvalidInputError
 from specfit.core.search import exact, exact_monotone, exact_union
 from tests.reference import brute
@@ -55,6 +58,17 @@ def test_any_table_of_nodes_equals_brute_force(case: Case) -> None:
 def test_a_node_limit_equals_brute_force(case: Case) -> None:
     result = exact(case.problem, price=case.asked)
     assert result.objective == pytest.approx(brute_value(case), rel=RELATIVE, abs=slack(case))
+
+
+@settings(max_examples=400)
+@given(cases(9, kind="copies"), st.integers(1, 8))
+def test_a_table_shorter_than_the_tree_is_a_node_limit(case: Case, limit: int) -> None:
+    problem, terms = case.problem, case.problem.terms
+    short = CostTerms(terms.draft_s, terms.tau_s[: limit + 1], terms.weight_s, terms.copies)
+    result = exact(replace(problem, terms=short), price=case.asked)
+    expected = exact(replace(problem, max_nodes=limit), price=case.asked)
+    np.testing.assert_array_equal(result.mask, expected.mask)
+    assert result.objective == expected.objective
 
 
 @settings(max_examples=600)

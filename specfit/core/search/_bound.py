@@ -139,6 +139,8 @@ def bound_of(tree: Tree, terms: Terms, best: Best, state: Any, scratch: Scratch)
         layer_loads(terms, scratch.fixed_load, scratch.compute, scratch.fewest)
         scratch.copies[:] = scratch.fewest
         size = max(1, np.sum(state == IN))
+        if size > tree.limit:
+            return -np.inf
         part = 1.0
         for touch in range(TOUCHES):
             move_minorant(

@@ -104,7 +104,7 @@ def search_sizes(
             if chosen[v]:
                 tokens += profits[v]
                 total_s += seconds[v]
-        rate = tokens / total_s
+        rate = tokens / total_s if is_ratio else 0.0
         is_last = not (is_ratio and rate > values[2])
         if not is_last or not is_ratio or rate >= values[2] * (1.0 - slack):
             mask[:] = chosen

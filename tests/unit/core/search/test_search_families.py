@@ -101,6 +101,27 @@ def test_path_probabilities_count_in_any_scale(tau_s: list[int], scale: float) -
     assert result.objective == pytest.approx(scale * 3.999 / (1.0005 + tau_s[4]), rel=1e-12)
 
 
+def test_where_more_nodes_are_worth_it_than_the_table_has_its_end_is_the_limit() -> None:
+    parents, path_probs = np.array([-1, 0, 1, 0], np.int32), np.array([1.0, 0.5, 0.5, 1.0])
+    routing = [[[0, 0], [1, 0]], [[0, 1], [2, 2]], [[1, 0], [0, 0]], [[1, 1], [0, 1]]]
+    weight_s, pricer = np.array([[0.001, 0.001, 0.0], [0.0, 0.0, 0.001]]), RoutingPricer()
+    pricer.start(weight_s)
+    pricer.extend(parents, path_probs, np.array(routing, np.int16))
+    terms = CostTerms(np.zeros(1), np.array([0.0, 0.012, 0.012, 0.035]), weight_s)
+    result = exact(SearchProblem(parents, path_probs, pricer.demand(), terms, 0), price=0.3)
+    assert result.mask.tolist() == [True, True, False, True]
+    assert result.cycle_s == pytest.approx(0.035 + 0.003, rel=1e-12)
+
+
+def test_at_a_price_a_cycle_without_shared_experts_may_take_no_time() -> None:
+    parents, path_probs, pricer = np.array([-1, 0, 0], np.int32), np.ones(3), RoutingPricer()
+    pricer.start(np.zeros((1, 1)))
+    pricer.extend(parents, path_probs, np.zeros((3, 1, 1), np.int16))
+    terms = CostTerms(np.zeros(1), np.array([0.0, 0.0, 0.0, 1.0]), np.zeros((1, 1)))
+    result = exact(SearchProblem(parents, path_probs, pricer.demand(), terms, 0), price=2.0)
+    assert (result.num_nodes, result.objective, result.cycle_s) == (2, 2.0, 0.0)
+
+
 @pytest.mark.parametrize("first_s", [1e-6, 1e-20])
 def test_a_first_node_far_cheaper_than_the_next_keeps_its_time(first_s: float) -> None:
     parents, path_probs, pricer = np.array([-1, 0, 1], np.int32), np.ones(3), RoutingPricer()

@@ -25,8 +25,8 @@ HELP = {
     "specfit_accepted_nodes_total": "Accepted nodes, roots not included.",
     "specfit_drafted_levels_total": "Drafted levels.",
     "specfit_expert_hits_total": "Activated experts that were resident.",
-    "specfit_expert_misses_total": "Activated experts that were copied.",
-    "specfit_h2d_bytes_total": "Bytes copied from host to device.",
+    "specfit_expert_misses_total": "Activated experts that were not resident.",
+    "specfit_h2d_bytes_total": "Bytes copied from host to device, those copied ahead too.",
     "specfit_decode_seconds_total": "Seconds of the decode cycles by part.",
 }
 PARTS = tuple(field.name.removesuffix("_s") for field in fields(Timings))
@@ -58,7 +58,6 @@ class CounterFile(Observer):
     def on_cycle(self, record: CycleRecord) -> None:
         """Count what a cycle did."""
         verification = record.outcome.verification
-        num_misses = int(verification.num_misses.sum())
         added = {
             "specfit_cycles_total": 1,
             "specfit_committed_tokens_total": record.num_committed,
@@ -66,8 +65,8 @@ class CounterFile(Observer):
             "specfit_accepted_nodes_total": len(record.outcome.accepted),
             "specfit_drafted_levels_total": record.outcome.cycle.levels,
             "specfit_expert_hits_total": int(verification.num_hits.sum()),
-            "specfit_expert_misses_total": num_misses,
-            "specfit_h2d_bytes_total": num_misses * self._expert_bytes,
+            "specfit_expert_misses_total": int(verification.num_misses.sum()),
+            "specfit_h2d_bytes_total": verification.num_copied * self._expert_bytes,
         }
         for name, count in added.items():
             self._counts[name] += count

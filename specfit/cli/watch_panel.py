@@ -111,7 +111,7 @@ def log_line(run: Run) -> str:
     return (
         f"cycle {run.num_cycles}: {run.num_tokens} tokens; last {len(outcome.cycle.tree)} drafted, "
         f"{len(outcome.selection)} verified, {len(outcome.accepted)} accepted, "
-        f"{int(outcome.verification.num_misses.sum())} copied; {_shares(run)}; {_speeds(run)}"
+        f"{outcome.verification.num_copied} copied; {_shares(run)}; {_speeds(run)}"
     )
 
 

@@ -117,6 +117,11 @@ class Verification:
     num_prefetched: int = 0
     num_wasted: int = 0
 
+    @property
+    def num_copied(self) -> int:
+        """Experts copied for the pass, missed ones and those copied ahead."""
+        return int(self.num_misses.sum()) + self.num_prefetched
+
 
 @dataclass(frozen=True, eq=False)
 class Foresight:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from specfit.core.errors import CheckpointError
-from specfit.core.experts import ModelGeometry
+from specfit.core.experts import ExpertProbs, ModelGeometry
 from specfit.core.history import RoutingHistory
 from specfit.core.noise import Sampling
 from specfit.core.predictor import AcceptanceModel, CoveragePredictor
@@ -63,7 +63,11 @@ def warm_up(
 ) -> None:
     """Compile the kernels behind both inputs, so that the first cycle does not pay for it."""
     tree = DraftTree.from_arrays(np.array([-1, 0], np.int32), np.array([1.0, 0.5]))
-    predictor.predict(tree, RoutingHistory(geometry), 0)
+    history = RoutingHistory(geometry)
+    token = np.zeros((1, geometry.num_layers, geometry.experts_per_token), np.int16)
+    history.append(token, rejected=token)
+    probs = predictor.predict(tree, history, 0)
+    ExpertProbs(probs, type(predictor).__name__, predictor.novelty).given_path(tree.depths)
     acceptance.calibrate(tree)
 
 

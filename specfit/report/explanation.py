@@ -90,10 +90,9 @@ def expectation_text(record: CycleRecord) -> str:
     """Return what was expected of the cycle and what came of it, in one line."""
     outcome = record.outcome
     resident = outcome.cycle.residency.mask.mean()
-    misses = int(outcome.verification.num_misses.sum())
     came = (
         f"{counted(len(outcome.committed), 'token')} committed, "
-        f"{counted(misses, 'expert')} copied, "
+        f"{counted(outcome.verification.num_copied, 'expert')} copied, "
         f"{record.timings.cycle_s * 1e3:.1f} ms"
     )
     expected = outcome.selection.prediction

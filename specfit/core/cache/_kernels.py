@@ -112,15 +112,6 @@ def count_tokens(routing: Any, tokens: Any) -> None:
 
 
 @kernel
-def mark_needed(routing: Any, needed: Any) -> None:
-    """Set ``needed[l, e]`` where a token of ``routing``, int16[n, L, K], goes to expert e."""
-    for token in range(routing.shape[0]):
-        for layer in range(routing.shape[1]):
-            for k in range(routing.shape[2]):
-                needed[layer, routing[token, layer, k]] = True
-
-
-@kernel
 def serve_pass(
     slots: Any,
     keys: Any,

@@ -14,13 +14,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.cache._kernels import (
-    count_tokens,
-    find_candidates,
-    mark_needed,
-    place,
-    split,
-)
+from specfit.core._kernels import mark_needed
+from specfit.core.cache._kernels import count_tokens, find_candidates, place, split
 from specfit.core.errors import CapacityError, ContractError, InvalidInputError
 from specfit.core.experts import ModelGeometry, Residency
 from specfit.core.registry import Registry
@@ -285,7 +280,7 @@ caches: Registry[ExpertCache] = Registry("cache", "specfit.caches")
 def needed_by(routing: NDArray[np.int16], geometry: ModelGeometry) -> NDArray[np.bool_]:
     """Return the experts that a pass needs, bool[L, E]; routing is int16[n, L, K]."""
     needed = np.zeros((geometry.num_layers, geometry.num_experts), bool)
-    mark_needed(routing, needed)
+    mark_needed(needed, routing)
     return needed
 
 

@@ -53,7 +53,7 @@ class TraceMetadata:
     backend : mapping
         What `Backend.describe` said.
     specs : mapping
-        Specs of the policy, cache, cost model and predictors of a run.
+        Specs of the policy, cache, prefetcher, cost model and predictors of a run.
     num_prompts : int, optional
         Prompts in the finished trace; absent while it is being recorded.
     """

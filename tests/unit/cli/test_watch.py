@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -118,3 +119,16 @@ def test_the_counters_are_the_metrics(tmp_path):
     assert sum(float(seconds) for _, seconds in parts) == pytest.approx(m.decode_s)
     assert all(f"# TYPE {name} counter" in path.read_text("utf-8") for name in HELP)
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_was_copied_ahead_was_copied(tmp_path):
+    run, result = watched()
+    outcome = result.cycles[-1].outcome
+    ahead = replace(outcome.verification, num_prefetched=3)
+    run.last = replace(result.cycles[-1], outcome=replace(outcome, verification=ahead))
+    counters = CounterFile(tmp_path / "specfit.prom", 1000)
+    counters.on_cycle(run.last)
+    copied = int(ahead.num_misses.sum()) + 3
+    assert f"specfit_h2d_bytes_total {1000 * copied}\n" in counters.text()
+    assert f"specfit_expert_misses_total {copied - 3}\n" in counters.text()
+    assert f" {copied} copied;" in log_line(run)

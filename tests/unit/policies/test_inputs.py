@@ -1,12 +1,15 @@
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from specfit.core.errors import CheckpointError
 from specfit.core.experts import ModelGeometry
+from specfit.core.history import NEVER, RoutingHistory
 from specfit.core.noise import Sampling
+from specfit.core.tree import DraftTree
 from specfit.policies.acceptance import Adaptive, Identity
 from specfit.policies.acceptance.acceptance_curves import CURVES_FILE, AcceptanceCurves
 from specfit.policies.fingerprint import fingerprint
@@ -69,6 +72,20 @@ def test_shipped_inputs_are_loaded(model_dir: Path) -> None:
     assert isinstance(acceptance, Adaptive)
     assert acceptance.temperature == 0.7
     warm_up(predictor, acceptance, GEOMETRY)
+
+
+def test_warming_up_asks_what_a_cycle_asks() -> None:
+    asked: list[tuple[int, bool]] = []
+
+    class Sees(Uniform):
+        novelty = 0.5
+
+        def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> Any:
+            asked.append((history.num_tokens, bool(history.ages.min() < NEVER)))
+            return super().predict(tree, history, first)
+
+    warm_up(Sees(GEOMETRY), Identity(), GEOMETRY)
+    assert asked == [(1, True)]
 
 
 def test_inputs_of_another_head_are_refused(model_dir: Path) -> None:

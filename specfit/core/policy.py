@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.backend import Foresight, Verification
+from specfit.core.cache.base import needed_by
 from specfit.core.cost import CostTerms
 from specfit.core.errors import InvalidInputError
 from specfit.core.experts import ExpertProbs, ModelGeometry, Residency
@@ -138,6 +139,19 @@ class Outcome:
     verification: Verification
     accepted: tuple[int, ...]
     committed: tuple[int, ...]
+
+    @property
+    def num_missing(self) -> int:
+        """Experts that the pass needed and that were not resident when the cycle began.
+
+        What a policy predicts as misses. Those that were copied ahead in time count too, though
+        the pass itself did not miss them.
+        """
+        answer = self.verification
+        if not answer.num_prefetched:
+            return int(answer.num_misses.sum())
+        needed = needed_by(answer.routing, self.cycle.geometry)
+        return int((needed & ~self.cycle.residency.mask).sum())
 
 
 class Policy(ABC):

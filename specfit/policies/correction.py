@@ -55,7 +55,7 @@ class MissCorrection:
             return
         kept = self.memory
         unscaled = prediction.misses / self.scale
-        realised = float(outcome.verification.num_misses.sum())
+        realised = float(outcome.num_missing)
         self._predicted = kept * self._predicted + (1 - kept) * PRIOR_MISSES + unscaled
         self._realised = kept * self._realised + (1 - kept) * PRIOR_MISSES + realised
         self.scale = self._realised / self._predicted

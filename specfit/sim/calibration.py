@@ -20,7 +20,8 @@ class Calibration:
     predicted_committed, realised_committed : float
         Sums over those cycles but the ones that end their text, which are cut.
     predicted_misses, realised_misses : float
-        Sums over those cycles.
+        Sums over those cycles; realised are the experts that were needed and not resident when
+        their cycle began (`Outcome.num_missing`), however early they were copied.
     cycle_errors : float64[n]
         ``|predicted - actual| / actual`` cycle seconds of those cycles.
     """
@@ -68,9 +69,7 @@ def calibrate(cycles: Sequence[CycleRecord]) -> Calibration:
         predicted_committed=sum(expected.committed for _, expected in whole),
         realised_committed=float(sum(cycle.num_committed for cycle, _ in whole)),
         predicted_misses=sum(expected.misses for _, expected in predicted),
-        realised_misses=float(
-            sum(int(c.outcome.verification.num_misses.sum()) for c, _ in predicted)
-        ),
+        realised_misses=float(sum(cycle.outcome.num_missing for cycle, _ in predicted)),
         cycle_errors=errors,
     )
 

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import specfit.sim.prefetch_oracle
+from specfit.core.backend import Verification
 from specfit.core.cache import make_cache
 from specfit.core.cost import ProfileCost
 from specfit.core.decode import DecodeResult
 from specfit.core.errors import BackendError, InvalidInputError
+from specfit.core.policy import Policy
 from specfit.core.predictor import CoveragePredictor
 from specfit.core.prefetch import (
     PredictedUnion,
@@ -23,6 +25,7 @@ from specfit.core.prefetch import (
     prefetchers,
 )
 from specfit.core.profile import HardwareProfile
+from specfit.policies import SpecFit
 from specfit.sim.metrics import measure
 from specfit.sim.oracle import NoisyOracle
 from specfit.sim.prefetch_oracle import OraclePrefetch
@@ -47,13 +50,14 @@ def run(
     cache: str = "lru:50%",
     host: str | None = None,
     predictor: CoveragePredictor | None = None,
+    policy: Policy = POLICY,
     **profile: Any,
 ) -> list[DecodeResult]:
     hardware = replace(example_profile(), **profile)
     return list(
         replay(
             TraceReader(folder),
-            POLICY,
+            policy,
             make_cache(cache, GEOMETRY),
             hardware,
             cost=ProfileCost(hardware),
@@ -67,9 +71,14 @@ def run(
 
 def totals(results: list[DecodeResult]) -> tuple[int, int, int]:
     """Return misses, prefetched and wasted experts."""
-    answers = [cycle.outcome.verification for result in results for cycle in result.cycles]
-    misses = sum(int(answer.num_misses.sum()) for answer in answers)
-    return misses, sum(a.num_prefetched for a in answers), sum(a.num_wasted for a in answers)
+    seen = answers(results)
+    misses = sum(int(answer.num_misses.sum()) for answer in seen)
+    return misses, sum(a.num_prefetched for a in seen), sum(a.num_wasted for a in seen)
+
+
+def answers(results: list[DecodeResult]) -> list[Verification]:
+    """Return what each pass gave."""
+    return [cycle.outcome.verification for result in results for cycle in result.cycles]
 
 
 def test_the_oracle_fetches_every_miss_and_wastes_nothing(positions_trace: Path) -> None:
@@ -98,6 +107,20 @@ def test_what_is_fetched_for_nothing_is_charged(
         answer = cycle.outcome.verification
         copies = int(answer.num_misses.sum()) + answer.num_prefetched
         assert answer.stall_s == pytest.approx(copies * p.copy_s)
+
+
+@pytest.mark.parametrize("prefetcher", [None, OraclePrefetch(), PreviousToken(3)])
+def test_realised_misses_are_what_a_perfect_prediction_says(
+    positions_trace: Path, prefetcher: Prefetcher | None
+) -> None:
+    """Both speak of the experts not resident when the cycle began, copied ahead or not."""
+    policy = SpecFit()
+    results = run(positions_trace, prefetcher, predictor=NoisyOracle(recall=1.0), policy=policy)
+    found = measure(results, GEOMETRY.expert_bytes).calibration
+    assert found.realised_misses > 0
+    assert found.misses_ratio == pytest.approx(1.0)
+    assert policy._misses.scale == pytest.approx(1.0)
+    assert sum(answer.num_prefetched for answer in answers(results)) > 0 or prefetcher is None
 
 
 def test_overlap_hides_what_is_fetched_and_the_text_stays(positions_trace: Path) -> None:

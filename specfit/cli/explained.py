@@ -55,12 +55,13 @@ class Asked:
     model: str | None
     inputs: Named
 
-    def specs(self, metadata: TraceMetadata) -> tuple[str, str]:
-        """Return the specs of policy and cache: those given, or else the recorded ones."""
+    def specs(self, metadata: TraceMetadata) -> tuple[str, str, str]:
+        """Return the specs of policy, cache and prefetcher: those given, or the recorded ones."""
         from specfit.cli.replay import recorded_policy
 
         policy = self.policy or recorded_policy(metadata) or "specfit"
-        return policy, self.cache or metadata.specs.get("cache") or "lru:25%"
+        cache = self.cache or metadata.specs.get("cache") or "lru:25%"
+        return policy, cache, metadata.specs.get("prefetch") or "none"
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +98,7 @@ def explain_cycle(asked: Asked) -> Explained:
     """Replay a prompt up to a cycle and ask what decided it."""
     from specfit.cli.input_specs import chosen_inputs
     from specfit.cli.replay import hardware_of
-    from specfit.cli.specs import cost_from
+    from specfit.cli.specs import cost_from, prefetcher_from
     from specfit.core.cache import make_cache
     from specfit.core.decode import DecodeLoop
     from specfit.core.policy import policies
@@ -106,12 +107,13 @@ def explain_cycle(asked: Asked) -> Explained:
     from specfit.sim.trace import TraceReader
 
     reader = TraceReader(asked.trace)
-    policy, cache = asked.specs(reader.metadata)
+    policy, cache, prefetch = asked.specs(reader.metadata)
     experts = make_cache(cache, reader.metadata.geometry)
     hardware = hardware_of(reader, asked.profile)
     named = asked.inputs
     inputs = chosen_inputs(reader.metadata, asked.model, named.predictor, named.acceptance)
     backend = ReplayBackend(reader, experts, hardware)
+    prefetcher = prefetcher_from(prefetch)
     request = request_of(backend, asked.prompt)
     loop = DecodeLoop(
         backend,
@@ -119,16 +121,18 @@ def explain_cycle(asked: Asked) -> Explained:
         cost_from(asked.cost, hardware),
         inputs.predictor,
         inputs.acceptance,
+        prefetcher=prefetcher,
     )
     index = cycle_index(loop.run(request), asked.cycle)
     what_if = what_if_of(watch_scene(loop, request, index), hardware, asked.cost)
     full_name = ",".join([policy, *asked.settings])
+    ahead = "" if prefetcher is None else f", prefetch {prefetch}"
     return Explained(
         what_if,
         what_if.answer(what_if.scene.cycle),
         sized(cache, experts.capacity),
         policies.parse(policy)[0],
-        f"prompt {asked.prompt}, cycle {index}, {full_name}, cache {cache}",
+        f"prompt {asked.prompt}, cycle {index}, {full_name}, cache {cache}{ahead}",
     )
 
 

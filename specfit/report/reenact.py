@@ -9,16 +9,19 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, replace
 from functools import cache as cached
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.backend import Prefill, Request
 from specfit.core.cache import ExpertCache
+from specfit.core.cache.ahead import AheadOfPass
 from specfit.core.cost import CostModel
 from specfit.core.decode import CycleRecord, DecodeLoop, Observer
 from specfit.core.experts import Residency
 from specfit.core.policy import Cycle, Policy
+from specfit.core.prefetch import Prefetcher, PrefetchView
 from specfit.core.search import (
     LevelSearch,
     ProbPricer,
@@ -46,6 +49,9 @@ class Scene:
         Of the request.
     passes : tuple of int16[n, L, K]
         Experts of the tokens of each earlier pass.
+    wanted : tuple of float32[L, E]
+        What the prefetcher wanted before each of them, and then before this cycle's drafting if
+        that is when it is asked; empty without one.
     """
 
     record: CycleRecord
@@ -53,12 +59,19 @@ class Scene:
     policy: Policy
     prefill: Prefill
     passes: tuple[NDArray[np.int16], ...]
+    wanted: tuple[NDArray[np.float32], ...] = ()
 
     def residency_in(self, cache: ExpertCache) -> Residency:
-        """Return what another cache would hold, had it seen the same passes; `cache` is changed."""
+        """Return what another cache would hold, had it seen the same passes; `cache` is changed.
+
+        The same experts are wanted ahead of them, too.
+        """
         run_prefill(cache, self.prefill.routing, self.prefill.chunks)
-        for routing in self.passes:
-            run_pass(cache, routing)
+        for wanted, routing in zip_longest(self.wanted, self.passes):
+            if wanted is not None:
+                AheadOfPass(cache.geometry).fetch(wanted, cache)
+            if routing is not None:
+                run_pass(cache, routing)
         return cache.residency()
 
     def with_costs(self, cost: CostModel, residency: Residency) -> Cycle:
@@ -79,8 +92,10 @@ def watch_scene(loop: DecodeLoop, request: Request, cycle_index: int) -> Scene:
     cycle_index : int
         Of a cycle that the request reaches.
     """
-    keeper = _SceneKeeper(loop, cycle_index)
-    stream = replace(loop, observers=(*loop.observers, keeper)).stream(request)
+    prefetcher = None if loop.prefetcher is None else _WantedKeeper(loop.prefetcher)
+    keeper = _SceneKeeper(loop, cycle_index, prefetcher)
+    observers = (*loop.observers, keeper)
+    stream = replace(loop, observers=observers, prefetcher=prefetcher).stream(request)
     for _ in stream:
         if keeper.scene is not None:
             stream.close()  # type: ignore[attr-defined] # a generator
@@ -88,11 +103,31 @@ def watch_scene(loop: DecodeLoop, request: Request, cycle_index: int) -> Scene:
     raise IndexError(f"the request has no cycle {cycle_index}")
 
 
+class _WantedKeeper(Prefetcher):
+    """Wants what another prefetcher wants, and keeps it."""
+
+    def __init__(self, prefetcher: Prefetcher) -> None:
+        self.before_drafting = prefetcher.before_drafting  # type: ignore[misc] # as the other
+        self._prefetcher = prefetcher
+        self._kept: list[NDArray[np.float32]] = []
+
+    def wanted(self, view: PrefetchView) -> NDArray[np.float32]:
+        self._kept.append(self._prefetcher.wanted(view))
+        return self._kept[-1]
+
+    def at_start_of(self, cycle_index: int) -> tuple[NDArray[np.float32], ...]:
+        """Return what was wanted until a cycle saw what is resident."""
+        return tuple(self._kept[: cycle_index + self.before_drafting])
+
+
 class _SceneKeeper(Observer):
     """Copies policy and acceptance model before one cycle, and keeps that cycle."""
 
-    def __init__(self, loop: DecodeLoop, cycle_index: int) -> None:
+    def __init__(
+        self, loop: DecodeLoop, cycle_index: int, prefetcher: _WantedKeeper | None
+    ) -> None:
         self._loop = loop
+        self._prefetcher = prefetcher
         self._left = cycle_index
         self._passes: list[NDArray[np.int16]] = []
         self.scene: Scene | None = None
@@ -104,7 +139,9 @@ class _SceneKeeper(Observer):
     def on_cycle(self, record: CycleRecord) -> None:
         if self._left == 0:
             cycle = replace(record.outcome.cycle, acceptance=self._acceptance)
-            self.scene = Scene(record, cycle, self._policy, self._prefill, tuple(self._passes))
+            passes, ahead = tuple(self._passes), self._prefetcher
+            wanted = () if ahead is None else ahead.at_start_of(len(passes))
+            self.scene = Scene(record, cycle, self._policy, self._prefill, passes, wanted)
         self._passes.append(record.outcome.verification.routing)
         self._left -= 1
         self._copy_if_next()

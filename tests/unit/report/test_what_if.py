@@ -15,14 +15,24 @@ from specfit.core.cache import make_cache
 from specfit.core.cost import ProfileCost
 from specfit.core.decode import DecodeLoop
 from specfit.core.policy import Policy, policies
+from specfit.core.prefetch import PredictedUnion, Prefetcher, PreviousToken
 from specfit.core.search import exact, greedy
 from specfit.policies import Autoregressive, Eagle3, SpecFit
 from specfit.report.cycle_page import PageText, cycle_page, stop_of
 from specfit.report.explanation import look_texts, price_text, rule_texts
 from specfit.report.reenact import Scene, decide, watch_scene
 from specfit.report.what_if import Answer, WhatIf, caches_to_try
-from specfit.testing.examples import DrafterAcceptance, UniformPredictor, example_profile
+from specfit.sim.oracle import NoisyOracle
+from specfit.sim.replay import ReplayBackend
+from specfit.sim.trace import TraceReader
+from specfit.testing.examples import (
+    DrafterAcceptance,
+    UniformPredictor,
+    example_geometry,
+    example_profile,
+)
 from specfit.testing.toy import toy_backend
+from tests.unit.sim.traces import write_positions
 
 REQUEST = Request((1, 2, 3), 40)
 CHEAP = replace(example_profile(), first_level_s=1e-6, level_s=1e-6)
@@ -81,6 +91,30 @@ def test_the_same_cache_holds_what_was_resident():
     assert (found.mask == what_if.scene.cycle.residency.mask).all()
     everything = what_if.scene.residency_in(what_if.make_cache("lru:100%"))
     assert everything.mask.sum() > found.mask.sum()
+
+
+@pytest.mark.parametrize("prefetcher", [PreviousToken(3), PredictedUnion(0.5)])
+def test_the_same_cache_with_the_same_copies_ahead_holds_what_was_resident(
+    tmp_path: Path, prefetcher: Prefetcher
+) -> None:
+    write_positions(tmp_path / "trace")
+    cache, predictor = make_cache("lru:50%", example_geometry()), NoisyOracle(recall=0.6)
+    backend = ReplayBackend(TraceReader(tmp_path / "trace"), cache, CHEAP)
+    predictor.connect(backend)
+    loop = DecodeLoop(
+        backend,
+        Eagle3(4, 3, 9),
+        ProfileCost(CHEAP),
+        predictor,
+        DrafterAcceptance(),
+        prefetcher=prefetcher,
+    )
+    request = next(backend.requests())
+    for index in (0, 1, 4):
+        scene = watch_scene(loop, request, index)
+        found = scene.residency_in(make_cache("lru:50%", backend.geometry))
+        assert (found.mask == scene.cycle.residency.mask).all()
+    assert any(wanted.any() for wanted in scene.wanted)
 
 
 def test_at_other_stops_the_first_cycle_is_what_a_decode_there_does():

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from specfit.core.backend import Prefill, Request
 from specfit.core.cache import ExpertCache
 from specfit.core.decode import CycleRecord, Observer
-from specfit.core.pass_time import pass_time
+from specfit.core.pass_time import NOTHING_AHEAD, CopiesAhead, pass_time
 from specfit.core.profile import HardwareProfile
 from specfit.sim.expert_pass import run_pass, run_prefill
 
@@ -52,6 +52,7 @@ class PlainEstimate(Observer):
         """The same at the pace that the machine keeps: its passes against the profile's.
 
         A busy machine, or an old profile, slows down both; then only this compares like with like.
+        Copies ahead are predicted without a head start, which can only favour plain decoding.
         """
         return self.tokens_per_s * self._predicted_s / (self._measured_s or self._predicted_s or 1)
 
@@ -67,6 +68,7 @@ class PlainEstimate(Observer):
             record.num_verified,
             verification.num_hits,
             verification.num_misses,
+            CopiesAhead(verification.num_prefetched),
         )
         rows = {int(node): row for row, node in enumerate(verification.nodes)}
         for node in (0, *outcome.accepted):
@@ -77,6 +79,10 @@ class PlainEstimate(Observer):
         self.num_tokens += len(outcome.committed)
 
     def _pass_s(
-        self, num_nodes: int, num_hits: NDArray[np.int64], num_misses: NDArray[np.int64]
+        self,
+        num_nodes: int,
+        num_hits: NDArray[np.int64],
+        num_misses: NDArray[np.int64],
+        ahead: CopiesAhead = NOTHING_AHEAD,
     ) -> float:
-        return sum(pass_time(self._profile, num_nodes, num_hits, num_misses))
+        return sum(pass_time(self._profile, num_nodes, num_hits, num_misses, ahead=ahead))

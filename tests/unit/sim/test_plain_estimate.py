@@ -7,12 +7,15 @@ import pytest
 from specfit.core.cache import make_cache
 from specfit.core.cost import ProfileCost
 from specfit.core.decode import DecodeLoop
+from specfit.core.prefetch import PreviousToken
 from specfit.policies import Autoregressive, Eagle3, SpecFit
 from specfit.sim.metrics import measure
 from specfit.sim.plain_estimate import PlainEstimate
+from specfit.sim.replay import replay
+from specfit.sim.trace import TraceReader
 from specfit.testing.examples import DrafterAcceptance, UniformPredictor, example_profile
 from specfit.testing.toy import toy_backend
-from tests.unit.sim.traces import REQUESTS
+from tests.unit.sim.traces import POLICY, REQUESTS, write_positions
 
 
 def decoded(policy, cache, observers=()):
@@ -51,6 +54,28 @@ def test_a_machine_at_half_the_pace_halves_the_estimate():
     loop = DecodeLoop(backend, Eagle3(4, 3, 12), ProfileCost(slow), *inputs, [estimate])
     loop.run(REQUESTS[0])
     assert estimate.paced_tokens_per_s == pytest.approx(estimate.tokens_per_s / 2)
+
+
+@pytest.mark.parametrize("overlap", ["none", "resident", "layer"])
+def test_copies_ahead_are_no_slower_pace(tmp_path, overlap):
+    """The machine keeps the profile's pace exactly, with or without a prefetcher."""
+    write_positions(tmp_path / "trace")
+    profile = replace(example_profile(), overlap=overlap)
+    geometry = toy_backend().geometry
+    estimate = PlainEstimate(make_cache("lru:25%", geometry), profile)
+    results = replay(
+        TraceReader(tmp_path / "trace"),
+        POLICY,
+        make_cache("lru:25%", geometry),
+        profile,
+        cost=ProfileCost(profile),
+        predictor=UniformPredictor(geometry),
+        acceptance=DrafterAcceptance(),
+        observers=[estimate],
+        prefetcher=PreviousToken(3),
+    )
+    assert sum(c.outcome.verification.num_prefetched for r in results for c in r.cycles) > 0
+    assert estimate.paced_tokens_per_s == pytest.approx(estimate.tokens_per_s)
 
 
 def test_it_charges_a_pass_by_the_profiles_table_and_overlap():

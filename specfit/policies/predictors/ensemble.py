@@ -7,7 +7,7 @@ need not sum to 1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -84,9 +84,12 @@ class Ensemble(FittedPredictor):
     ----------
     folder : str
         Folder that `specfit fit predictor` wrote, with a subfolder for each member.
+    temperature : float
+        Of the target, for the members that were fitted at several.
     """
 
     folder: str
+    temperature: float = 0.0
     file = ENSEMBLE_FILE
 
     @cached_property
@@ -97,19 +100,28 @@ class Ensemble(FittedPredictor):
     @cached_property
     def members(self) -> tuple[CoveragePredictor, ...]:
         """The member predictors, in the order of the weights."""
-        made = [
-            predictors.build(name, {"folder": str(Path(self.folder) / name)})
-            for name in self.fit.members
-        ]
+        made = tuple(self._member(name) for name in self.fit.members)
         for member in made:
             member.check_geometry(self.fit.geometry)
-        return tuple(made)
+        return made
+
+    @property
+    def novelty(self) -> float:
+        """See `CoveragePredictor.novelty`: that of the member fitted with one; others leave 1."""
+        return min(member.novelty for member in self.members)
 
     def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
         """Return each expert's probability for nodes `first` to N, float32[N - first, L, E]."""
         probs = [member.predict(tree, history, first) for member in self.members]
         logits = pooled_logits(probs, self.fit.weights) + self.fit.intercepts[:, None]
         return probs_of(logits, self.geometry.experts_per_token)
+
+    def _member(self, name: str) -> CoveragePredictor:
+        params: dict[str, Any] = {"folder": str(Path(self.folder) / name)}
+        cls: Any = predictors.get(name)
+        if "temperature" in {f.name for f in fields(cls)}:
+            params["temperature"] = self.temperature
+        return predictors.build(name, params)
 
 
 def pooled_logits(

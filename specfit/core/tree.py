@@ -300,6 +300,28 @@ def path_products(
     return products
 
 
+def first_need_probs(
+    parents: NDArray[np.int32] | NDArray[np.intp], needs: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """Return the probability that a node needs an expert that none of its ancestors needs.
+
+    ``r[v] = p[v] * product over the ancestors u of (1 - p[u])``, float64[N, L, E].
+
+    Parameters
+    ----------
+    parents : int32[N] or intp[N]
+        Of a tree, or of a selection's nodes among themselves; the root's is not looked at.
+    needs : float32[N, L, E]
+        As `Cycle.path_needs`.
+    """
+    needed = needs.astype(np.float64)
+    spared = np.ones_like(needed)  # probability that no ancestor needs the expert
+    for node, parent in enumerate(parents.tolist()):
+        if node:
+            spared[node] = spared[parent] * (1.0 - needed[parent])
+    return needed * spared
+
+
 def _read_only(array: _Array) -> _Array:
     array.setflags(write=False)
     return array

@@ -8,25 +8,7 @@ from numpy.typing import NDArray
 from specfit.core.policy import Cycle
 from specfit.core.search import SearchProblem
 from specfit.core.selection import Selection
-from specfit.core.tree import DraftTree
-
-
-def first_need_probs(tree: DraftTree, probs: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the probability that a node needs an expert that none of its ancestors needs.
-
-    ``r[v] = p[v] * product over the ancestors u of (1 - p[u])``, float64[N, L, E].
-
-    Parameters
-    ----------
-    probs : float32[N, L, E]
-        As `Cycle.path_needs`.
-    """
-    needed = probs.astype(np.float64)
-    spared = np.ones_like(needed)  # probability that no ancestor needs the expert
-    for node, parent in enumerate(tree.parents.tolist()):
-        if node:
-            spared[node] = spared[parent] * (1.0 - needed[parent])
-    return needed * spared
+from specfit.core.tree import first_need_probs
 
 
 def marginal_expert_s(cycle: Cycle, selection: Selection) -> NDArray[np.float64]:
@@ -36,13 +18,13 @@ def marginal_expert_s(cycle: Cycle, selection: Selection) -> NDArray[np.float64]
     share is what is left. Expert (l, e) costs ``weight_s[l, e] * min(1, sum of r)``, the price that
     the search works with; a discount on likely paths is not applied.
     """
-    needs = first_need_probs(cycle.tree, cycle.path_needs())
+    needs = first_need_probs(cycle.tree.parents, cycle.path_needs())
     return marginal(cycle.tree.parents, selection.mask, needs, cycle.terms.weight_s)
 
 
 def marginal_misses(cycle: Cycle, selection: Selection) -> NDArray[np.float64]:
     """Return the expected copies of the selection with each node, less those without it."""
-    needs = first_need_probs(cycle.tree, cycle.path_needs())
+    needs = first_need_probs(cycle.tree.parents, cycle.path_needs())
     is_missing = (~cycle.residency.mask).astype(np.float64)
     return marginal(cycle.tree.parents, selection.mask, needs, is_missing)
 

@@ -21,7 +21,8 @@ from specfit.core.experts import Residency
 from specfit.core.policy import Cycle, Policy
 from specfit.core.profile import HardwareProfile
 from specfit.core.search import SearchProblem, SearchResult, greedy
-from specfit.report.marginal import first_need_probs, marginal_gain, marginal_use
+from specfit.core.tree import first_need_probs
+from specfit.report.marginal import marginal_gain, marginal_use
 from specfit.report.reenact import Decision, Scene, decide, search_plainly
 
 BANDWIDTH_FACTORS = tuple(2.0 ** (i / 2) for i in range(-6, 7))
@@ -155,7 +156,7 @@ class WhatIf:
     def _use(self) -> Callable[[NDArray[np.bool_]], NDArray[np.float64]]:
         """What depends on the choice alone is computed once a choice: most stops share theirs."""
         tree = self.scene.cycle.tree
-        needs = first_need_probs(tree, self.scene.cycle.path_needs())
+        needs = first_need_probs(tree.parents, self.scene.cycle.path_needs())
 
         @lru_cache(maxsize=KEPT_CHOICES)
         def use(packed: bytes) -> NDArray[np.float64]:

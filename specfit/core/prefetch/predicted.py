@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from specfit.core.errors import InvalidInputError
 from specfit.core.prefetch.base import Prefetcher, PrefetchView, prefetchers
+from specfit.core.tree import first_need_probs
 
 
 @prefetchers.register("predicted")
@@ -16,8 +17,9 @@ from specfit.core.prefetch.base import Prefetcher, PrefetchView, prefetchers
 class PredictedUnion(Prefetcher):
     """Want each expert that the selection needs with at least a given probability.
 
-    The probability is ``1 - prod(1 - p)`` over the selected nodes, p from the coverage predictor:
-    the union under independence.
+    The probability is what the search prices by: ``min(1, sum of r)`` over the selected nodes, r
+    being the probability that a node needs the expert and none of its ancestors does. Exact along
+    a chain, at most too high where branches may share.
 
     Parameters
     ----------
@@ -34,6 +36,8 @@ class PredictedUnion(Prefetcher):
     def wanted(self, view: PrefetchView) -> NDArray[np.float32]:
         """See `Prefetcher.wanted`."""
         assert view.cycle is not None and view.selection is not None, "asked after selecting"
-        probs = view.cycle.expert_probs.probs[view.selection.nodes]
-        union = 1 - np.prod(1 - probs, axis=0)
+        nodes = view.selection.nodes
+        parents = np.searchsorted(nodes, view.cycle.tree.parents[nodes])
+        first_needs = first_need_probs(parents, view.cycle.path_needs()[nodes])
+        union = np.minimum(first_needs.sum(axis=0), 1.0)
         return np.where(union >= self.min_prob, union, 0).astype(np.float32)

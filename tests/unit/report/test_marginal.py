@@ -4,8 +4,8 @@ import pytest
 from specfit.core.cost import ProfileCost
 from specfit.core.experts import Residency
 from specfit.core.selection import Selection
-from specfit.core.tree import DraftTree
-from specfit.report.marginal import first_need_probs, marginal_expert_s
+from specfit.core.tree import DraftTree, first_need_probs
+from specfit.report.marginal import marginal_expert_s
 from specfit.testing.examples import example_geometry, example_profile, make_cycle
 
 GEOMETRY = example_geometry(num_layers=1, num_experts=4, experts_per_token=1)
@@ -26,7 +26,7 @@ def cycle_of(parents, experts, resident=()):
 def test_a_node_needs_first_only_what_no_ancestor_needs():
     tree = DraftTree.from_arrays(np.array([-1, 0, 1], np.int32), np.ones(3))
     probs = np.array([[[0.5]], [[0.5]], [[0.5]]], np.float32)
-    assert first_need_probs(tree, probs).ravel().tolist() == [0.5, 0.25, 0.125]
+    assert first_need_probs(tree.parents, probs).ravel().tolist() == [0.5, 0.25, 0.125]
 
 
 def test_a_shared_expert_costs_nobody_and_an_own_one_its_copy():

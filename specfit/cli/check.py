@@ -84,6 +84,19 @@ def check_predictor(spec: Spec, as_json: options.Json = False) -> None:
     _report(spec, lambda m: rules_of(m, geometry), make, as_json=as_json)
 
 
+@app.command("prefetcher")
+def check_prefetcher(spec: Spec, as_json: options.Json = False) -> None:
+    """Hold a prefetcher against every rule of its kind; one that peeks is caught.
+
+    Example: specfit check prefetcher my.py:MyPrefetcher
+    """
+    import specfit.sim.prefetch_oracle  # noqa: F401 - registers it
+    from specfit.core.prefetch import prefetchers
+    from specfit.testing.prefetch_contract import check_prefetcher as rules_of
+
+    _report(spec, rules_of, lambda: prefetchers.make(spec), as_json=as_json)
+
+
 @app.command("acceptance")
 def check_acceptance(spec: Spec, as_json: options.Json = False) -> None:
     """Hold an acceptance model against every rule of its kind.

@@ -11,6 +11,7 @@ from specfit.testing.device_contract import DeviceContract, check_device
 from specfit.testing.examples import example_cycle, example_geometry, example_profile, make_cycle
 from specfit.testing.policy_contract import PolicyContract, check_policy
 from specfit.testing.predictor_contract import CoveragePredictorContract, check_predictor
+from specfit.testing.prefetch_contract import PrefetcherContract, check_prefetcher
 from specfit.testing.random_policy import RandomPolicy
 from specfit.testing.simulator_contract import SimulatorContract, check_simulator
 from specfit.testing.toy import ToyBackend, ToyModel, toy_backend
@@ -29,6 +30,7 @@ __all__ = [
     "DeviceContract",
     "ExpertCacheContract",
     "PolicyContract",
+    "PrefetcherContract",
     "RandomPolicy",
     "RecordedCycle",
     "SimulatorContract",
@@ -43,6 +45,7 @@ __all__ = [
     "check_device",
     "check_policy",
     "check_predictor",
+    "check_prefetcher",
     "check_simulator",
     "check_trace_store",
     "example_cycle",

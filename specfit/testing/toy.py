@@ -217,6 +217,10 @@ class ToyBackend(Backend):
         """Return the experts that the target would use at every node, int16[N, L, K]: an oracle."""
         return self.model.routing(tree.tokens, self._node_states(tree))
 
+    def routing_of(self, selection: Selection) -> NDArray[np.int16]:
+        """Return the experts that the target would use at selected nodes: an oracle."""
+        return self.node_routing(selection.tree)[selection.nodes]
+
     def node_targets(self, tree: DraftTree) -> NDArray[np.int64]:
         """Return the target's own token after every node, int64[N]: an oracle."""
         return self._emit(self._node_states(tree), len(self._context) + tree.depths)[0]

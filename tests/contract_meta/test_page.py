@@ -15,6 +15,7 @@ from specfit.testing import (
     CoveragePredictorContract,
     ExpertCacheContract,
     PolicyContract,
+    PrefetcherContract,
     SimulatorContract,
     TraceContract,
 )
@@ -28,6 +29,7 @@ KINDS: dict[str, type[Contract]] = {
     "Expert cache": ExpertCacheContract,
     "Coverage predictor": CoveragePredictorContract,
     "Acceptance model": AcceptanceContract,
+    "Prefetcher": PrefetcherContract,
     "Backend and drafter": BackendContract,
     "Simulator": SimulatorContract,
     "Trace": TraceContract,
@@ -36,8 +38,9 @@ KINDS: dict[str, type[Contract]] = {
 HEAD = """# Contracts
 
 What a plug-in of each kind must keep. The rules are code: `specfit check policy my.py:Mine` runs
-them on a policy, `specfit check cost`, `cache`, `predictor` and `acceptance` likewise, and status
-1 names the first rule that is broken. In one's own tests there is one test a rule:
+them on a policy, `specfit check cost`, `cache`, `predictor`, `acceptance` and `prefetcher`
+likewise, and status 1 names the first rule that is broken. In one's own tests there is one test a
+rule:
 
 ```python
 from specfit.testing import PolicyContract

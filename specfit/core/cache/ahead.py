@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.cache.base import ExpertCache, LoadPlan, needed_by
+from specfit.core.errors import InvalidInputError
 from specfit.core.experts import ModelGeometry
 
 
@@ -34,7 +35,7 @@ class AheadOfPass:
         Parameters
         ----------
         wanted : float32[L, E]
-            How much each expert is wanted; 0 is not at all.
+            How much each expert is wanted, finite; 0 is not at all.
         cache : ExpertCache
             Between two passes.
 
@@ -42,7 +43,13 @@ class AheadOfPass:
         -------
         list of LoadPlan
             What is to be copied, in layer order.
+
+        Raises
+        ------
+        InvalidInputError
+            `wanted` has another shape, or a value that is negative or not finite.
         """
+        self._check(wanted)
         if self._is_ahead is None:
             self._is_ahead = np.zeros(wanted.shape, bool)
         plans = []
@@ -54,6 +61,20 @@ class AheadOfPass:
             if len(plan.loads):
                 plans.append(plan)
         return plans
+
+    def _check(self, wanted: NDArray[np.float32]) -> None:
+        shape = (self.geometry.num_layers, self.geometry.num_experts)
+        if wanted.shape != shape:
+            raise InvalidInputError(
+                f"a prefetcher must say how much each expert is wanted, {list(shape)}; "
+                f"got {list(wanted.shape)}. Start from PrefetchView.nothing()."
+            )
+        least, most = float(wanted.min()), float(wanted.max())
+        if not (least >= 0 and most < np.inf):
+            raise InvalidInputError(
+                f"an expert must be wanted 0 (not at all) or more, a finite number; got values "
+                f"from {least} to {most}. Run specfit check prefetcher."
+            )
 
     def take(self, routing: NDArray[np.int16]) -> tuple[int, int]:
         """Return how many experts were copied ahead of a pass, how many in vain; forget them.

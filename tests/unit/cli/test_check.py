@@ -72,6 +72,15 @@ def test_a_policy_that_breaks_a_rule_is_told_which(mine: str) -> None:
     assert result.exit_code == 1
 
 
+def test_prefetchers() -> None:
+    kept = check("prefetcher", "predicted:min_prob=0.3")
+    assert "keeps F1, F2, F3, F4, F5." in _flat(kept)
+    peeks = check("prefetcher", "oracle")
+    assert "breaks F4: it knows the routing" in _flat(peeks)
+    assert peeks.exit_code == 1
+    assert check("prefetcher", "previuos").exit_code == 2
+
+
 def test_cost_models_and_caches(mine: str) -> None:
     assert check("cost", f"{mine}:Dear").exit_code == 0
     assert check("cost", "profile").exit_code == 0

@@ -7,7 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from specfit.core.cache import make_cache
+from specfit.core.cache.ahead import AheadOfPass
 from specfit.core.cost import ProfileCost
+from specfit.core.errors import InvalidInputError
 from specfit.core.experts import ExpertProbs
 from specfit.core.history import RoutingHistory
 from specfit.core.prefetch import PredictedUnion, PrefetchView
@@ -45,3 +48,21 @@ def test_along_a_chain_of_independent_needs_it_is_their_union() -> None:
     cycle = make_cycle(tree, geometry=g, expert_probs=probs)
     view = PrefetchView(g, RoutingHistory(g), cycle, Selection(tree, np.ones(len(tree), bool)))
     assert PredictedUnion(0.1).wanted(view) == pytest.approx(1 - 0.875 ** len(tree))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (np.zeros((16, 4)), r"each expert is wanted, \[4, 16\]; got \[16, 4\]"),
+        (np.full((4, 16), -0.5), "from -0.5 to -0.5"),
+        (np.full((4, 16), np.inf), "to inf"),
+        (np.where(np.arange(16) == 3, np.nan, np.ones((4, 16))), "from nan to nan"),
+    ],
+)
+def test_what_is_no_wish_is_refused_and_changes_nothing(wanted: np.ndarray, message: str) -> None:
+    cache = make_cache("lru:50%", GEOMETRY)
+    ahead = AheadOfPass(GEOMETRY)
+    with pytest.raises(InvalidInputError, match=message):
+        ahead.fetch(wanted.astype(np.float32), cache)
+    assert ahead.is_empty
+    assert not cache.residency().mask.any()

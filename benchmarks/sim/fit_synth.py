@@ -38,16 +38,36 @@ STEPS = {
 }
 """What is moved, and how far its slopes are trusted; `prompt_share` is what the others leave."""
 
-UPPER = {"drift_carry": 0.9999, "prompt_turnover": 0.98}
+UPPER = {
+    "drift_carry": 0.9999,
+    "prompt_turnover": 0.98,
+    "measured_scale": 1.2,
+    "other_scale": 1.2,
+}
+"""Of what may not reach 1, or may exceed it: a share does neither."""
+
 LOWER = {"drift_carry": 0.98, "measured_scale": 0.9, "other_scale": 0.9}
-NUM_SHARES = 3
+"""Of what may not reach 0."""
+
+SHARES = ("global_share", "drift_share", "topic_share")
+"""What sums to 1 with `prompt_share`."""
 
 Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Point:
-    """Values of what is moved, what the texts have with them, and how far off that is."""
+    """Values of what is moved, what the texts have with them, and how far off that is.
+
+    Parameters
+    ----------
+    values : float64[n]
+        In the order of `STEPS`.
+    lines : tuple of Line
+        The measures that have a target.
+    misses : float64[m]
+        Found less target, in tolerances, of each of them.
+    """
 
     values: Vector
     lines: tuple[Line, ...]
@@ -55,12 +75,14 @@ class Point:
 
     @property
     def worst(self) -> float:
+        """The largest miss, in tolerances."""
         return float(np.abs(self.misses).max())
 
 
 def parameters_of(values: Vector) -> RoutingParameters:
-    shares = {"prompt_share": 1.0 - values[:NUM_SHARES].sum()}
-    return replace(ROUTING, **shares, **dict(zip(STEPS, values.tolist(), strict=True)))
+    """Return the shipped parameters with other values of what is moved, float64[n]."""
+    moved = dict(zip(STEPS, values.tolist(), strict=True))
+    return replace(ROUTING, prompt_share=1.0 - sum(moved[name] for name in SHARES), **moved)
 
 
 def tokens_of(task: Task, seed: int, num_texts: int) -> list[tuple[tuple[int, ...], list[int]]]:
@@ -93,16 +115,42 @@ def measured(values: Vector, tokens: list[list[tuple[tuple[int, ...], list[int]]
     return Point(values, lines, np.array(misses))
 
 
+def slope(
+    point: Point, nudge: Vector, tokens: list[list[tuple[tuple[int, ...], list[int]]]]
+) -> Vector:
+    """Return what a unit of the one value that `nudge` moves adds to each miss, float64[m].
+
+    It is moved down, or up where the parts of a score then leave no room.
+
+    Raises
+    ------
+    InvalidInputError
+        They leave none either way.
+    """
+    for moved in (-nudge, nudge):
+        near = measured(point.values + moved, tokens)
+        if near is not None:
+            change: Vector = (near.misses - point.misses) / moved.sum()
+            return change
+    name = list(STEPS)[int(np.flatnonzero(nudge)[0])]
+    raise InvalidInputError(
+        f"{name} must have room to be moved down or up by {nudge.sum():g}; it has none. Start from "
+        f"other parameters, or with a smaller step."
+    )
+
+
 def stepped(point: Point, slopes: NDArray[np.float64], trust: float) -> Vector:
     """Return the values whose worst miss is least by the slopes, within `trust` steps."""
     steps = trust * np.array(list(STEPS.values()))
     low = np.array([LOWER.get(name, 0.0) for name in STEPS]) - point.values
-    high = np.array([UPPER.get(name, 1.2) for name in STEPS]) - point.values
+    high = np.array([UPPER.get(name, 1.0) for name in STEPS]) - point.values
     bounds = [*zip(np.maximum(low, -steps), np.minimum(high, steps), strict=True), (0, None)]
     ones = np.ones((len(slopes), 1))
-    shares = [*(i < NUM_SHARES for i in range(len(STEPS))), 0]
-    rows = np.vstack([np.hstack([slopes, -ones]), np.hstack([-slopes, -ones]), shares])
-    room = 0.999 - point.values[:NUM_SHARES].sum()
+    is_share = np.array([name in SHARES for name in STEPS])
+    rows = np.vstack(
+        [np.hstack([slopes, -ones]), np.hstack([-slopes, -ones]), np.append(is_share, False)]
+    )
+    room = 0.999 - point.values[is_share].sum()
     limits = np.concatenate([-point.misses, point.misses, [room]])
     solved = linprog([*np.zeros(len(STEPS)), 1.0], rows, limits, bounds=bounds)
     moved: Vector = point.values + solved.x[:-1]
@@ -110,6 +158,7 @@ def stepped(point: Point, slopes: NDArray[np.float64], trust: float) -> Vector:
 
 
 def main() -> None:
+    """Fit, and print the best parameters of each round and what is far off with them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--texts", type=int, default=25, help="texts of each task")
@@ -121,11 +170,8 @@ def main() -> None:
     trust, started = 1.0, time.monotonic()
     workers = Parallel(n_jobs=-1)
     for _ in range(options.rounds):
-        nudges = np.diag(-0.5 * np.array(list(STEPS.values())))
-        near = workers(delayed(measured)(best.values + nudge, tokens) for nudge in nudges)
-        slopes = np.stack(
-            [(p.misses - best.misses) / n.sum() for p, n in zip(near, nudges, strict=True)], axis=1
-        )
+        nudges = np.diag(0.5 * np.array(list(STEPS.values())))
+        slopes = np.stack(workers(delayed(slope)(best, nudge, tokens) for nudge in nudges), axis=1)
         tries = [stepped(best, slopes, trust * share) for share in (2.0, 1.0, 0.5, 0.25)]
         points = [p for p in workers(delayed(measured)(t, tokens) for t in tries) if p is not None]
         found = min([best, *points], key=lambda point: point.worst)

@@ -150,8 +150,9 @@ class _Case:
     history: RoutingHistory
 
     def digest(self) -> tuple[bytes, ...]:
-        recent = self.history.recent(self.history.num_tokens)
-        arrays = (self.history.ages, recent, self.tree.tokens, self.tree.log_probs)
+        length = self.history.num_tokens
+        known = (np.array(length), self.history.ages, self.history.recent(length))
+        arrays = (*known, self.tree.tokens, self.tree.log_probs)
         return tuple(array.tobytes() for array in arrays)
 
 

@@ -134,7 +134,8 @@ class _Case:
         return PrefetchView(g, self.history, cycle, Selection(self.tree, self.mask))
 
     def digest(self) -> tuple[bytes, ...]:
-        known = (self.history.ages, self.history.recent(self.history.num_tokens))
+        length = self.history.num_tokens
+        known = (np.array(length), self.history.ages, self.history.recent(length))
         drafted = (self.tree.tokens, self.tree.log_probs, self.tree.parents)
         arrays = (*known, *drafted, self.probs, self.mask)
         return tuple(array.tobytes() for array in arrays)

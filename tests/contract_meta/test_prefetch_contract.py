@@ -94,6 +94,14 @@ class ForgetsTheNewest(Sound):
         return view.nothing()
 
 
+class LengthensTheHistory(Sound):
+    """Adds a token that nobody saw; wants nothing."""
+
+    def wanted(self, view: PrefetchView) -> NDArray[np.float32]:
+        view.history._length += 1
+        return view.nothing()
+
+
 MUTANTS: list[tuple[str, Callable[[], Prefetcher]]] = [
     ("F1", Transposed),
     ("F1", Wide),
@@ -104,6 +112,7 @@ MUTANTS: list[tuple[str, Callable[[], Prefetcher]]] = [
     ("F4", Peeks),
     ("F4", OraclePrefetch),
     ("F5", ForgetsTheNewest),
+    ("F5", LengthensTheHistory),
 ]
 
 

@@ -28,6 +28,10 @@ from specfit.core.errors import CheckpointError
 from specfit.core.experts import ModelGeometry
 
 SUPPORTED = "qwen3_moe"
+SIZES = (
+    "num_hidden_layers", "num_experts", "num_local_experts", "num_experts_per_tok", "vocab_size",
+    "hidden_size", "moe_intermediate_size",
+)  # fmt: skip
 NUM_READERS = 8
 """Tensors, or parts of a large one, that are read at once."""
 PARTS = ("gate_proj", "up_proj", "down_proj")
@@ -81,7 +85,13 @@ class Checkpoint:
         raw = read_json(folder / "config.json")
         _check_architecture(folder, raw)
         quantization = Quantization.parse(folder, raw)
+        _check_sizes(folder, raw)
         config = Qwen3MoeConfig.from_dict(raw)
+        if config.num_experts_per_tok > config.num_experts:
+            raise CheckpointError(
+                f"{folder}: config.json routes a token to {config.num_experts_per_tok} of "
+                f"{config.num_experts} experts."
+            )
         files, stop_ids = safetensors_files(folder), _stop_ids(folder, raw)
         return cls(folder, config, files, stop_ids, quantization)
 
@@ -346,6 +356,15 @@ def _check_architecture(folder: Path, raw: dict[str, Any]) -> None:
             f"{folder} mixes dense layers with expert layers (mlp_only_layers, "
             f"decoder_sparse_step); only models with experts in every layer are supported."
         )
+
+
+def _check_sizes(folder: Path, raw: dict[str, Any]) -> None:
+    """Refuse sizes that no model has; those that it merely lacks are the configuration's own."""
+    for name in SIZES:
+        if name in raw and (type(raw[name]) is not int or raw[name] < 1):
+            raise CheckpointError(
+                f"{folder}: config.json's {name} must be a number, 1 or more; got {raw[name]!r}."
+            )
 
 
 def _stop_ids(folder: Path, raw: dict[str, Any]) -> frozenset[int]:

@@ -107,13 +107,14 @@ class HeadCheckpoint:
             Something is missing, unknown, or belongs to another target.
         """
         raw = read_json(folder / "config.json")
-        layer = raw.get("transformer_layer_config", raw)
+        layer = _table(folder, raw, "transformer_layer_config") or raw
         is_speculators = "speculators_model_type" in raw
         overrides = _overrides(folder)
         tensors = _named(folder, _tensors(folder))
         num_heads, head_dim = _attention_shape(folder, layer, tensors)
         _check_shapes(folder, tensors, target, num_heads * head_dim)
-        ids = overrides.get("aux_layer_ids") or _aux_layer_ids(folder, raw, target)
+        own_ids = overrides.get("aux_layer_ids")
+        ids = _layer_ids(folder, own_ids) if own_ids else _aux_layer_ids(folder, raw, target)
         _check_aux_layers(folder, ids, tensors, target)
         norm_output = raw.get("norm_output")
         return cls(
@@ -122,8 +123,8 @@ class HeadCheckpoint:
             aux_layer_ids=tuple(ids),
             num_heads=num_heads,
             head_dim=head_dim,
-            rope_theta=float(overrides.get("rope_theta", _rope_theta(folder, layer))),
-            rms_norm_eps=float(layer.get("rms_norm_eps", 1e-6)),
+            rope_theta=_number(folder, overrides, "rope_theta", _rope_theta(folder, layer)),
+            rms_norm_eps=_number(folder, layer, "rms_norm_eps", 1e-6),
             norm_before_residual=bool(
                 overrides.get("norm_before_residual", raw.get("norm_before_residual", False))
             ),
@@ -131,7 +132,7 @@ class HeadCheckpoint:
             # before the logits.
             feeds_normed=bool(overrides.get("feeds_normed", is_speculators and norm_output)),
             norms_output=is_speculators or norm_output is not False,
-            logit_scale=float(raw.get("logit_scale") or 1.0),
+            logit_scale=_number(folder, raw, "logit_scale", 1.0),
         )
 
 
@@ -174,8 +175,8 @@ def _named(folder: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     unknown = [name for name in named if name not in REQUIRED + OPTIONAL]
     if missing or unknown:
         raise CheckpointError(
-            f"{folder} is no EAGLE-3 head that can be run: missing {missing or 'nothing'}, "
-            f"unknown {unknown or 'nothing'}."
+            f"{folder} is no EAGLE-3 head that can be run: missing {_few(missing)}, "
+            f"unknown {_few(unknown)}."
         )
     return {k: v.float() if v.is_floating_point() else v for k, v in named.items()}
 
@@ -184,7 +185,7 @@ def _attention_shape(
     folder: Path, layer: dict[str, Any], tensors: dict[str, Tensor]
 ) -> tuple[int, int]:
     rows = tensors["layer.self_attn.q_proj.weight"].shape[0]
-    num_heads = int(layer.get("num_attention_heads", 0))
+    num_heads = int(_number(folder, layer, "num_attention_heads", 0))
     if num_heads < 1 or rows % num_heads:
         raise CheckpointError(
             f"{folder}: num_attention_heads = {num_heads} does not divide the {rows} query rows."
@@ -259,6 +260,12 @@ def _target_ids(folder: Path, tensors: dict[str, Tensor], vocab_size: int) -> Te
     return ids
 
 
+def _few(names: list[str], most: int = 8) -> str:
+    """Name a few tensors and count the rest: a whole model has thousands that a head has not."""
+    shown = str(names[:most]) if names else "nothing"
+    return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
 def _aux_layer_ids(folder: Path, raw: dict[str, Any], target: Qwen3MoeConfig) -> list[int]:
     """Return the target layers whose outputs are the features, as the configuration has them.
 
@@ -266,17 +273,31 @@ def _aux_layer_ids(folder: Path, raw: dict[str, Any], target: Qwen3MoeConfig) ->
     inputs.
     """
     layers = target.num_hidden_layers
-    nested = raw.get("eagle_config") or {}
+    nested = _table(folder, raw, "eagle_config")
     if AUX_KEY in nested:
-        return [int(i) for i in nested[AUX_KEY]]
+        return _layer_ids(folder, nested[AUX_KEY])
     if AUX_KEY in raw:
-        return [int(i) - 1 for i in raw[AUX_KEY]]
+        return [i - 1 for i in _layer_ids(folder, raw[AUX_KEY])]
     if layers >= 8:
         return [1, layers // 2 - 1, layers - 4]
     raise CheckpointError(
         f"{folder}: config.json names no eagle_config.{AUX_KEY}, and a target of {layers} layers "
         f"has no usual choice. Name them as aux_layer_ids in {folder / OVERRIDES}."
     )
+
+
+def _table(folder: Path, raw: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return a table of a configuration; an empty one where it gives none."""
+    value = raw.get(key) or {}
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{folder}: {key} must be an object; got {value!r}.")
+    return value
+
+
+def _layer_ids(folder: Path, value: Any) -> list[int]:
+    if not isinstance(value, list) or not all(type(i) is int for i in value):
+        raise CheckpointError(f"{folder}: {AUX_KEY} must be a list of layers; got {value!r}.")
+    return value
 
 
 def _check_aux_layers(
@@ -298,10 +319,20 @@ def _check_aux_layers(
 
 
 def _rope_theta(folder: Path, layer: dict[str, Any]) -> float:
-    parameters = layer.get("rope_parameters") or layer.get("rope_scaling") or {}
+    parameters = _table(folder, layer, "rope_parameters") or _table(folder, layer, "rope_scaling")
     kind = parameters.get("rope_type", parameters.get("type", "default"))
     if kind != "default":
         raise CheckpointError(
             f"{folder}: positions are scaled by '{kind}'; only plain rotary positions are run."
         )
-    return float(parameters.get("rope_theta", layer.get("rope_theta", 10000.0)))
+    return _number(folder, parameters, "rope_theta", _number(folder, layer, "rope_theta", 10000.0))
+
+
+def _number(folder: Path, table: dict[str, Any], key: str, default: float) -> float:
+    """Return a number of a configuration, the default where it gives none."""
+    value = table.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise CheckpointError(f"{folder}: {key} must be a number; got {value!r}.")
+    return float(value)

@@ -114,7 +114,7 @@ class TorchBackend(Backend):
         """The target's tokenizer."""
         try:
             return AutoTokenizer.from_pretrained(self.checkpoint.folder)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # a damaged file raises what the library met first
             raise CheckpointError(
                 f"{self.checkpoint.folder} has no readable tokenizer: {error}"
             ) from error

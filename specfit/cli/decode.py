@@ -76,12 +76,18 @@ def statistics_line(live: Live, result: DecodeResult) -> str:
     from specfit.sim.metrics import measure
 
     m = measure([result], live.backend.geometry.expert_bytes)
+    tokens = f"{len(result.tokens)} tokens ({result.stop_reason})"
+    return f"{tokens}, {_figures(m)}; cache {live.options.cache}, {live.link_label}"
+
+
+def _figures(m: Metrics) -> str:
+    """Say how fast the cycles were and what they copied; that there was none, where so."""
+    if not m.num_cycles:
+        return "no cycle: the pass over the prompt gave the text"
     return (
-        f"{len(result.tokens)} tokens ({result.stop_reason}), "
         f"{m.tokens_per_s:.1f} tokens/s without prefill, "
         f"{m.committed_per_cycle:.2f} committed and {m.verified_per_cycle:.2f} verified a cycle, "
-        f"{m.copied_per_token:.1f} experts copied a token{_ahead(m)}, hit rate {m.hit_rate:.2f}; "
-        f"cache {live.options.cache}, {live.link_label}"
+        f"{m.copied_per_token:.1f} experts copied a token{_ahead(m)}, hit rate {m.hit_rate:.2f}"
     )
 
 
@@ -96,7 +102,7 @@ def json_row(live: Live, policy: Policy, prompt: Prompt, result: DecodeResult) -
     """Return everything about one decoded text."""
     from specfit.cli.manifest import manifest
     from specfit.report.measures import COUNTS, json_values
-    from specfit.sim.metrics import measure
+    from specfit.sim.metrics import figure_or_none, measure
 
     m = measure([result], live.backend.geometry.expert_bytes)
     return {
@@ -108,6 +114,6 @@ def json_row(live: Live, policy: Policy, prompt: Prompt, result: DecodeResult) -
         **json_values(COUNTS, m),
         "num_prefetched": m.num_prefetched,
         "num_wasted": m.num_wasted,
-        "tokens_per_s": m.tokens_per_s,
+        "tokens_per_s": figure_or_none(m.tokens_per_s),
         **manifest(policy=policy.to_spec(), **live.specs()),
     }

@@ -50,7 +50,7 @@ def explain(
     policy: options.RecordedPolicy = None,
     settings: options.Settings = [],  # noqa: B006 - typer copies
     cache: options.RecordedCache = None,
-    cost: options.Cost = "profile",
+    cost: options.RecordedCost = None,
     profile: options.Profile = None,
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Model; by default the trace's.")

@@ -50,7 +50,7 @@ class Asked:
     policy: str | None
     settings: Sequence[str]
     cache: str | None
-    cost: str
+    cost: str | None
     profile: str | None
     model: str | None
     inputs: Named
@@ -97,7 +97,7 @@ class Explained:
 def explain_cycle(asked: Asked) -> Explained:
     """Replay a prompt up to a cycle and ask what decided it."""
     from specfit.cli.input_specs import chosen_inputs
-    from specfit.cli.replay import hardware_of
+    from specfit.cli.replay import hardware_of, recorded_cost
     from specfit.cli.specs import cost_from, prefetcher_from
     from specfit.core.cache import make_cache
     from specfit.core.decode import DecodeLoop
@@ -110,7 +110,7 @@ def explain_cycle(asked: Asked) -> Explained:
     policy, cache, prefetch = asked.specs(reader.metadata)
     experts = make_cache(cache, reader.metadata.geometry)
     hardware = hardware_of(reader, asked.profile)
-    named = asked.inputs
+    cost, named = asked.cost or recorded_cost(reader.metadata), asked.inputs
     inputs = chosen_inputs(reader.metadata, asked.model, named.predictor, named.acceptance)
     backend = ReplayBackend(reader, experts, hardware)
     prefetcher = prefetcher_from(prefetch)
@@ -118,13 +118,13 @@ def explain_cycle(asked: Asked) -> Explained:
     loop = DecodeLoop(
         backend,
         policy_to_explain(policy, asked.settings),
-        cost_from(asked.cost, hardware),
+        cost_from(cost, hardware),
         inputs.predictor,
         inputs.acceptance,
         prefetcher=prefetcher,
     )
     index = cycle_index(loop.run(request), asked.cycle)
-    what_if = what_if_of(watch_scene(loop, request, index), hardware, asked.cost)
+    what_if = what_if_of(watch_scene(loop, request, index), hardware, cost)
     full_name = ",".join([policy, *asked.settings])
     ahead = "" if prefetcher is None else f", prefetch {prefetch}"
     return Explained(

@@ -54,6 +54,12 @@ Caches = Annotated[
 Cost = Annotated[
     str, typer.Option("--cost", help="profile, or a cost model of yours: my.py:MyCost.")
 ]
+RecordedCost = Annotated[
+    str | None,
+    typer.Option(
+        "--cost", help="profile, or a cost model of yours: my.py:MyCost; by default the recorded."
+    ),
+]
 Profile = Annotated[
     str | None,
     typer.Option(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -65,7 +65,7 @@ def replay(
     policy: options.Policies = [],  # noqa: B006 - typer copies
     cache: options.Caches = [],  # noqa: B006 - typer copies
     settings: options.Settings = [],  # noqa: B006 - typer copies
-    cost: options.Cost = "profile",
+    cost: options.RecordedCost = None,
     profile: options.Profile = None,
     model: options.TablesOf = None,
     max_prompts: options.MaxPrompts = None,
@@ -82,8 +82,8 @@ def replay(
 ) -> None:
     """Replay a trace under other policies and caches, in simulated time: no model, no GPU needed.
 
-    By default under the policy, with the cache and with the prefetching of the recording. With
-    --backend passes run for real, over random experts.
+    By default under the policy, with the cache, the cost model and the prefetching of the
+    recording. With --backend passes run for real, over random experts.
 
     Example: specfit replay trace/ --policy eagle3:depth=5,top_k=4 --policy specfit --cache lru:50%
     """
@@ -119,7 +119,7 @@ def replay(
     replayer = Replayer(
         reader,
         hardware,
-        cost_from(cost, hardware),
+        cost_from(cost or recorded_cost(reader.metadata), hardware),
         inputs,
         max_prompts,
         prefetch=prefetch or reader.metadata.specs.get("prefetch") or "none",
@@ -261,8 +261,19 @@ def recorded_policy(metadata: TraceMetadata) -> str | None:
     recorded = metadata.specs.get("policy")
     if not isinstance(recorded, dict):
         return None
+    usual = policy_from(str(recorded["name"])).to_spec()["params"]
+    return _spec_of(recorded, usual)
+
+
+def recorded_cost(metadata: TraceMetadata) -> str:
+    """Return the spec of the cost model that a trace was recorded with, or else ``profile``."""
+    recorded = metadata.specs.get("cost")
+    return _spec_of(recorded, {}) if isinstance(recorded, dict) else "profile"
+
+
+def _spec_of(recorded: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
+    """Return as one text what ``to_spec`` gave; parameters of their usual value are left out."""
     name = str(recorded["name"])
-    usual = policy_from(name).to_spec()["params"]
     params = [f"{k}={v}" for k, v in recorded.get("params", {}).items() if v != usual.get(k)]
     return f"{name}:{','.join(params)}" if params else name
 
@@ -310,7 +321,8 @@ def print_tables(replayer: Replayer, runs: Sequence[Run]) -> None:
         baseline = baseline_of(runs, cache)
         if baseline is not None:
             gains = [run.speedup_over(baseline) for run in columns]
-            rows.append([f"speed-up, {replayer.kind}", *(f"{gain.estimate:.2f}" for gain in gains)])
+            estimates = (number_text(gain.estimate, 2) for gain in gains)
+            rows.append([f"speed-up, {replayer.kind}", *estimates])
             rows.append(["  its 95 % interval", *map(range_text, gains)])
         print_table(
             ["", *(run.policy for run in columns)],
@@ -321,11 +333,22 @@ def print_tables(replayer: Replayer, runs: Sequence[Run]) -> None:
 
 
 def write_plot(replayer: Replayer, runs: Sequence[Run], path: Path) -> None:
-    """Draw the simulated speed of every policy with every cache."""
+    """Draw the simulated speed of every policy with every cache.
+
+    Raises
+    ------
+    InvalidInputError
+        There was no cycle, so there is no speed.
+    """
     from specfit.report import style
     from specfit.report.runs import baseline_of
     from specfit.report.simulated import SimulatedBar, draw_simulated
 
+    if not all(run.metrics.num_cycles for run in runs):
+        raise InvalidInputError(
+            "--plot shows speeds, and the texts of this trace end with the pass over the prompt, "
+            "before any cycle. Record longer ones."
+        )
     bars = []
     for run in runs:
         baseline = baseline_of(runs, run.cache)
@@ -341,6 +364,7 @@ def json_rows(replayer: Replayer, runs: Sequence[Run]) -> list[dict[str, Any]]:
     from specfit.cli.specs import policy_from
     from specfit.report.measures import COUNTS, PREDICTIONS, json_values
     from specfit.report.runs import baseline_of
+    from specfit.sim.metrics import figure_or_none
 
     rows = []
     for run in runs:
@@ -358,9 +382,9 @@ def json_rows(replayer: Replayer, runs: Sequence[Run]) -> list[dict[str, Any]]:
                 "num_prefetched": run.metrics.num_prefetched,
                 "wasted_bytes": run.metrics.wasted_bytes,
                 "seconds": replayer.seconds,
-                f"{replayer.kind}_tokens_per_s": run.metrics.tokens_per_s,
+                f"{replayer.kind}_tokens_per_s": figure_or_none(run.metrics.tokens_per_s),
                 f"{replayer.kind}_speedup": speedup
-                and [speedup.estimate, speedup.low, speedup.high],
+                and [figure_or_none(x) for x in (speedup.estimate, speedup.low, speedup.high)],
                 **manifest(
                     policy_spec=policy_from(run.policy).to_spec(),
                     cost=replayer.cost.to_spec(),

@@ -118,6 +118,11 @@ class ExpertProbs:
         The predictor that said so.
     novelty : float
         See `CoveragePredictor.novelty`.
+
+    Raises
+    ------
+    InvalidInputError
+        The novelty is not from 0 to 1.
     """
 
     probs: NDArray[np.float32]
@@ -125,6 +130,10 @@ class ExpertProbs:
     novelty: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 0.0 <= self.novelty <= 1.0:
+            raise InvalidInputError(
+                f"{self.source}'s novelty must be from 0 to 1; got {self.novelty}."
+            )
         self.probs.setflags(write=False)
 
     def given_path(self, depths: NDArray[np.int32], first: int = 0) -> NDArray[np.float32]:

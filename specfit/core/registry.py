@@ -21,6 +21,8 @@ from specfit.core.errors import InvalidInputError, UnknownPluginError, did_you_m
 
 T = TypeVar("T")
 _Class = TypeVar("_Class", bound=type[Any])
+FILE_MODULE = "specfit_plugin_"
+"""Start of the module names of classes that were read from a file."""
 
 
 class Registry(Generic[T]):
@@ -147,7 +149,8 @@ class Registry(Generic[T]):
     def spec_of(self, plugin: object) -> dict[str, Any]:
         """Return the name and the parameters of a plug-in, in types that JSON knows.
 
-        The name is the one under which `get` finds the class, registered or ``file.py:Class``.
+        The name is the one under which `get` finds the class in any process: the registered one,
+        or ``file.py:Class``, also if the class registers itself once its file is read.
         Parameters of other types (a hardware profile) are left out.
         """
         cls = type(plugin)
@@ -158,7 +161,8 @@ class Registry(Generic[T]):
         simple = {
             k: v for k, v in params.items() if isinstance(v, (bool, int, float, str, type(None)))
         }
-        return {"name": names[0] if names else _file_name(cls), "params": simple}
+        is_known = names and not cls.__module__.startswith(FILE_MODULE)
+        return {"name": names[0] if is_known else _file_name(cls), "params": simple}
 
     def _entry_points(self) -> dict[str, EntryPoint]:
         if self._points is None:
@@ -234,7 +238,7 @@ def _value(cls: type[Any], key: str, value: Any) -> Any:
 def _import_file(path: Path, kind: str) -> ModuleType:
     if not path.is_file():
         raise UnknownPluginError(f"no file {path} to take the {kind} from. Check the path.")
-    name = f"specfit_plugin_{path.stem}"
+    name = f"{FILE_MODULE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UnknownPluginError(f"{path} is not a Python file.")

@@ -11,10 +11,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specfit.core.errors import CheckpointError, InvalidInputError
 from specfit.core.experts import ModelGeometry
 from specfit.policies.fitted_file import Arrays, FittedFile
+
+
+def are_temperatures(values: NDArray[np.float64]) -> bool:
+    """Whether the values, float64[M], can be fitted temperatures: one or more, ascending from 0."""
+    finite = np.isfinite(values) & (values >= 0)
+    return len(values) > 0 and bool(finite.all() and (np.diff(values) > 0).all())
 
 
 @dataclass(frozen=True, eq=False)

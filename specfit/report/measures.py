@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specfit.sim.metrics import Metrics
+from specfit.sim.metrics import Metrics, figure_or_none
 
 DASH = "–"  # noqa: RUF001 - a dash is meant
 """Where there is no figure."""
@@ -82,8 +82,7 @@ def number_text(value: float, digits: int) -> str:
 
 def json_values(measures: Sequence[Measure], metrics: Metrics) -> dict[str, float | None]:
     """Return the figures by key; None where there is none."""
-    values = {m.key: m.of(metrics) for m in measures}
-    return {key: None if math.isnan(value) else value for key, value in values.items()}
+    return {m.key: figure_or_none(m.of(metrics)) for m in measures}
 
 
 def error_text(median: float, p95: float) -> str:

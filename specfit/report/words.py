@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specfit.report.measures import DASH, number_text
 from specfit.report.runs import Run
 from specfit.sim.metrics import Interval
 
@@ -42,8 +43,9 @@ def interval_text(interval: Interval) -> str:
 
 
 def range_text(interval: Interval) -> str:
-    """Return ``1.07-1.17``."""
-    return f"{interval.low:.2f}-{interval.high:.2f}"
+    """Return ``1.07-1.17``; `DASH` where nothing was decoded."""
+    low, high = (number_text(bound, 2) for bound in (interval.low, interval.high))
+    return DASH if DASH in (low, high) else f"{low}-{high}"
 
 
 def speedup_text(interval: Interval) -> str:

@@ -6,6 +6,7 @@ whether the seconds are simulated is for the caller to say wherever they are sho
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -340,6 +341,11 @@ def _add(counts: NDArray[np.int64], more: NDArray[np.int64]) -> NDArray[np.int64
     total[: len(counts)] += counts
     total[: len(more)] += more
     return total
+
+
+def figure_or_none(value: float) -> float | None:
+    """Return a figure as JSON has it: None where there is none, which metrics give as NaN."""
+    return None if math.isnan(value) else value
 
 
 def _ratio(numerator: float, denominator: float) -> float:

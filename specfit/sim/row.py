@@ -9,6 +9,7 @@ import numpy as np
 
 from specfit.core.cache import ExpertCache, Pool
 from specfit.core.decode import DecodeResult
+from specfit.core.errors import InvalidInputError
 from specfit.core.experts import ModelGeometry
 from specfit.sim.belady import belady_floor
 from specfit.sim.locality import locality_control
@@ -29,8 +30,18 @@ def row_of(
     cache : ExpertCache
         Of the cell's rule and size, for what it would have copied in other orders; its contents
         are lost.
+
+    Raises
+    ------
+    InvalidInputError
+        There was no cycle, so there is nothing to derive a figure from.
     """
     metrics = measure(results, geometry.expert_bytes)
+    if not metrics.num_cycles:
+        raise InvalidInputError(
+            "a sweep needs a prompt with a cycle, and the texts of this trace end with the pass "
+            "over the prompt. Record longer ones."
+        )
     counters = {k: v for k, v in vars(metrics).items() if isinstance(v, int | float)}
     depths = acceptance_by_depth(results)
     unions = union_by_nodes(results)

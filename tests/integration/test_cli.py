@@ -115,6 +115,32 @@ def test_statistics_go_to_stderr_and_call_an_emulated_link_so(profile):
     assert "tokens/s" not in made.stdout
 
 
+def test_a_text_of_one_token_has_no_cycle_and_no_figures(tmp_path, profile):
+    one = ("--prompt", "Once", "-n", 1, "--profile", profile)
+    made = run("decode", *one, "--json")
+    assert made.exit_code == 0, made.exception
+    row = json.loads(made.stdout)
+    assert len(row["tokens"]) == 1
+    assert row["tokens_per_s"] is None
+    said = run("decode", *one).stderr
+    assert "1 tokens (length), no cycle" in said
+    assert "nan" not in said
+    assert run("record", "-o", tmp_path / "run", *one, "--plans", "specfit").exit_code == 0
+    both = (tmp_path / "run", "-p", "autoregressive", "-p", "specfit", "-c", "lru:50%", "--json")
+    assert "nan" not in run("replay", *both[:-1]).stdout
+    made = run("replay", *both)
+    assert made.exit_code == 0, (made.stderr, made.exception)
+    rows = [json.loads(line) for line in made.stdout.splitlines()]
+    assert [row["simulated_tokens_per_s"] for row in rows] == [None, None]
+    assert [row["simulated_speedup"] for row in rows] == [[None] * 3] * 2
+    drawn = ("replay", "--plot", tmp_path / "speed.png")
+    for verb in (drawn, ("sweep", "-o", tmp_path / "sweep", "--jobs", 1)):
+        refused = run(*verb, *both)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert "Record longer ones." in refused.stderr
+    assert not list(tmp_path.glob("speed.*"))
+
+
 def test_what_is_copied_ahead_is_told_recorded_and_replayed(tmp_path, two, profile):
     ahead = (
         "--prefetch",
@@ -163,6 +189,18 @@ def test_a_policy_of_ones_own_decodes_the_same_text(tmp_path, profile, stock_tex
     rows = [json.loads(line) for line in made.stdout.splitlines()]
     assert [tuple(row["tokens"]) for row in rows] == [tokens for tokens, _ in stock_texts[:2]]
     assert rows[0]["policy"]["params"] == {"least": 0.2}
+
+
+def test_a_run_is_replayed_with_the_cost_model_of_its_recording(tmp_path, profile):
+    own = "from specfit.core.cost import ProfileCost\n\n\nclass Own(ProfileCost):\n    pass\n"
+    (tmp_path / "own.py").write_text(own, "utf-8")
+    cost = f"{tmp_path / 'own.py'}:Own"
+    options = ("--prompt", "Once", "-n", 8, "--profile", profile, "--cost", f"{cost}:max_nodes=80")
+    assert run("record", "-o", tmp_path / "run", *options).exit_code == 0
+    for given, name, most in (([], cost, 80), (["--cost", "profile"], "profile", 1024)):
+        row = json.loads(run("replay", tmp_path / "run", "--json", *given).stdout)
+        assert row["cost"]["name"] == name
+        assert row["cost"]["params"]["max_nodes"] == most
 
 
 def test_a_recorded_run_is_whole_described_and_replayed(run_trace):
@@ -258,6 +296,7 @@ REFUSED = {
     "unknown model": (["--prompt", "x", "-m", "tinny"], "Did you mean 'tiny'"),
     "another architecture": (["--prompt", "x", "-m", "{tmp}/llama"], "model_type 'llama'"),
     "head that does not fit": (["--prompt", "x", "--head", "{tmp}/head"], "{tmp}/head"),
+    "damaged tokenizer": (["--prompt", "x", "-m", "{tmp}/mute"], "no readable tokenizer"),
     "temperature below 0": (["--prompt", "x", "--temperature", "-1"], "temperature must be"),
 }
 
@@ -270,6 +309,8 @@ def bad_files(tmp_path: Path, profile: Path) -> Path:
     (tmp_path / "bad.toml").write_text(profile.read_text("utf-8") + "nane = 3\n", "utf-8")
     (tmp_path / "llama").mkdir()
     (tmp_path / "llama" / "config.json").write_text('{"model_type": "llama"}', "utf-8")
+    shutil.copytree(TINY, tmp_path / "mute", ignore=shutil.ignore_patterns("predictor", "accept*"))
+    (tmp_path / "mute" / "tokenizer.json").write_text("{}", "utf-8")
     shutil.copytree(TINY / "eagle3", tmp_path / "head")
     config = json.loads((tmp_path / "head" / "config.json").read_text("utf-8"))
     config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = [0, 2, 9]

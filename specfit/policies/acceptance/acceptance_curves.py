@@ -15,7 +15,7 @@ from specfit.core.errors import InvalidInputError
 from specfit.core.tree import DraftTree
 from specfit.policies.acceptance._kernels import NUM_FEATURES, accept_probs
 from specfit.policies.fitted_file import FittedFile, TensorSpec
-from specfit.policies.fitted_numbers import FittedNumbers
+from specfit.policies.fitted_numbers import FittedNumbers, are_temperatures
 
 CURVES_FILE = FittedFile(
     kind="acceptance-curves",
@@ -107,7 +107,7 @@ def _check_curves(curves: AcceptanceCurves) -> None:
     num_depths = curves.weights.shape[1]
     steps = np.diff(curves.continuations, axis=2)
     rules = {
-        "temperatures": num_modes > 0 and bool((np.diff(curves.temperatures) > 0).all()),
+        "temperatures": are_temperatures(curves.temperatures),
         "weights": curves.weights.shape[0] == num_modes
         and curves.weights.shape[3] == NUM_FEATURES
         and curves.weights.size > 0

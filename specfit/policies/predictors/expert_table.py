@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from specfit.core.errors import InvalidInputError
 from specfit.policies.fitted_file import FittedFile, TensorSpec
-from specfit.policies.fitted_numbers import PredictorNumbers
+from specfit.policies.fitted_numbers import PredictorNumbers, are_temperatures
 from specfit.policies.predictors._kernels import table_probs
 
 NO_PARENT = -1
@@ -153,15 +153,17 @@ def _check_table(table: ExpertTable) -> None:
             table.parent_row_of_token, shape.vocab_size, len(table.parent_codes)
         ),
         "age_edges": bool((np.diff(table.age_edges) > 0).all()),
-        "temperatures": bool((np.diff(table.temperatures) > 0).all()),
+        "temperatures": are_temperatures(table.temperatures),
         "age_odds": table.age_odds.size > 0
         and _are_odds(
             table.age_odds,
             (len(table.temperatures), table.age_odds.shape[1], shape.num_layers, num_buckets),
         ),
     }
-    if not 0.0 <= table.novelty <= 1.0:
-        raise InvalidInputError(f"novelty must be from 0 to 1; got {table.novelty}. Fit it again.")
+    if not (isinstance(table.novelty, int | float) and 0.0 <= table.novelty <= 1.0):
+        raise InvalidInputError(
+            f"novelty must be from 0 to 1; got {table.novelty!r}. Fit it again."
+        )
     wrong = [name for name, holds in rules.items() if not holds]
     if wrong:
         raise InvalidInputError(

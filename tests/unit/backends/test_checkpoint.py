@@ -67,6 +67,20 @@ def test_other_architectures_are_refused_by_name(copied: Path, kind: str | None)
         Checkpoint.open(copied)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"num_experts_per_tok": 0}, {"num_experts": "64"}, {"num_hidden_layers": True},
+        {"hidden_size": None}, {"vocab_size": -1}, {"num_experts_per_tok": EXPERTS + 1},
+    ],
+)  # fmt: skip
+def test_sizes_that_no_model_has_are_refused(copied: Path, given: dict[str, object]) -> None:
+    raw = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps(raw | given))
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        Checkpoint.open(copied)
+
+
 def test_dense_layers_are_refused(copied: Path) -> None:
     raw = json.loads((copied / "config.json").read_text())
     (copied / "config.json").write_text(json.dumps(raw | {"mlp_only_layers": [1]}))

@@ -96,6 +96,24 @@ def test_wrong_auxiliary_layers_are_refused(tmp_path: Path, ids: list[int]) -> N
         read(tmp_path, None, config)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": "abc"}}, "must be a list"),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, "1"]}}, "must be a list"),
+        ({"eagle_config": [0, 1, 2]}, "eagle_config must be an object"),
+        ({"rope_parameters": "default"}, "rope_parameters must be an object"),
+        ({"rms_norm_eps": "small"}, "rms_norm_eps must be a number"),
+        ({"num_attention_heads": [4]}, "num_attention_heads must be a number"),
+    ],
+)
+def test_values_of_another_type_are_refused(
+    tmp_path: Path, given: dict[str, object], message: str
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        read(tmp_path, None, HEAD_CONFIG | given)
+
+
 @pytest.mark.parametrize("layers", [2, 3, 4])
 def test_small_targets_need_explicit_layers(tmp_path: Path, layers: int) -> None:
     config = {k: v for k, v in HEAD_CONFIG.items() if k != "eagle_config"}
@@ -125,6 +143,9 @@ def test_missing_and_unknown_tensors_are_named(tmp_path: Path) -> None:
     tensors = head_tensors() | {"layers.1.self_attn.q_proj.weight": torch.zeros(64)}
     with pytest.raises(CheckpointError, match=r"unknown \['layers\.1\.self_attn\.q_proj"):
         read(tmp_path / "unknown", tensors)
+    many = head_tensors() | {f"experts.{i}.weight": torch.zeros(1) for i in range(4000)}
+    with pytest.raises(CheckpointError, match=r"'experts\.1003\.weight'\] and 3,992 more\.$"):
+        read(tmp_path / "many", many)
 
 
 def test_heads_that_do_not_divide_the_queries_are_refused(tmp_path: Path) -> None:

@@ -92,3 +92,9 @@ def test_needs_are_independent_unless_the_predictor_says_otherwise() -> None:
     probs = np.array([[[0.25, 0.75]]] * 2, np.float32)
     found = ExpertProbs(probs, "a predictor").given_path(np.array([0, 1], np.int32))
     np.testing.assert_array_equal(found, probs)
+
+
+@pytest.mark.parametrize("novelty", [-0.1, 1.5, float("nan")])
+def test_a_novelty_that_is_no_share_is_refused(novelty: float) -> None:
+    with pytest.raises(InvalidInputError, match="Guess's novelty must be from 0 to 1"):
+        ExpertProbs(np.ones((1, 1, 2), np.float32), "Guess", novelty)

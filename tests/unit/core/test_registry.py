@@ -155,6 +155,13 @@ def test_a_class_in_a_file_round_trips(plugin_file: Path) -> None:
     assert again.min_path_prob == 0.25  # type: ignore[attr-defined]
 
 
+def test_the_spec_of_a_class_that_registers_itself_names_its_file(plugin_file: Path) -> None:
+    registry = new_registry()
+    made = registry.make(f"{plugin_file}:Threshold")
+    registry.register("threshold")(type(made))
+    assert registry.spec_of(made)["name"] == f"{plugin_file}:Threshold"
+
+
 def test_a_class_that_is_no_dataclass_has_no_parameters(plugin_file: Path) -> None:
     registry = new_registry()
     assert registry.spec_of(registry.make(f"{plugin_file}:Plain"))["params"] == {}

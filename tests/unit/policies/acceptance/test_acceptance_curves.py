@@ -106,6 +106,15 @@ def test_falling_continuations_are_refused() -> None:
         )
 
 
+@pytest.mark.parametrize("last", [-1.0, np.inf, np.nan])
+def test_temperatures_that_no_target_has_are_refused(last: float) -> None:
+    curves = make_curves()
+    temperatures = curves.temperatures.copy()
+    temperatures[-1] = last
+    with pytest.raises(InvalidInputError, match="temperatures"):
+        AcceptanceCurves("0" * 64, temperatures, curves.weights, curves.continuations)
+
+
 def test_identity_takes_the_drafter_at_its_word() -> None:
     tree = make_tree()
     np.testing.assert_array_equal(Identity().calibrate(tree), tree.cond_probs)

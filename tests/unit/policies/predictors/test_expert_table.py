@@ -117,6 +117,20 @@ def test_between_two_temperatures_the_odds_are_between_theirs() -> None:
         np.testing.assert_allclose(found.age_odds[0, 1], 1.0)
 
 
+@pytest.mark.parametrize("values", [[1.0, 0.0], [-1.0, 0.0], [0.0, np.inf], [0.0, np.nan]])
+def test_temperatures_that_no_target_has_are_refused(values: list[float]) -> None:
+    table = make_table()
+    odds = np.repeat(table.age_odds, 2, axis=0)
+    with pytest.raises(InvalidInputError, match="temperatures"):
+        replace(table, temperatures=np.array(values), age_odds=odds)
+
+
+@pytest.mark.parametrize("novelty", [-0.1, 2, float("nan"), "0.9", None])
+def test_a_novelty_that_is_no_share_is_refused(novelty: object) -> None:
+    with pytest.raises(InvalidInputError, match="novelty must be from 0 to 1"):
+        replace(make_table(), novelty=novelty)
+
+
 def test_a_predictor_takes_the_odds_of_its_temperature(tmp_path: Path) -> None:
     age_odds = np.ones((2, 2, 2, 3), np.float32)
     age_odds[1, :, :, 0] = 5.0

@@ -7,6 +7,7 @@ now and then; what they say of constants can be overridden by `OVERRIDES` in the
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ OPTIONAL = (
 OVERRIDES = "specfit-head.json"
 """File in a head's folder whose values win over those of its configuration."""
 OVERRIDABLE = ("aux_layer_ids", "rope_theta", "norm_before_residual", "feeds_normed")
+LAYER_NORM = re.compile(r"layer\.\w*norm\.weight")
 AUX_KEY = "eagle_aux_hidden_state_layer_ids"
 
 
@@ -112,7 +114,7 @@ class HeadCheckpoint:
         overrides = _overrides(folder)
         tensors = _named(folder, _tensors(folder))
         num_heads, head_dim = _attention_shape(folder, layer, tensors)
-        _check_shapes(folder, tensors, target, num_heads * head_dim)
+        _check_shapes(folder, tensors, target, num_heads, head_dim)
         own_ids = overrides.get("aux_layer_ids")
         ids = _layer_ids(folder, own_ids) if own_ids else _aux_layer_ids(folder, raw, target)
         _check_aux_layers(folder, ids, tensors, target)
@@ -178,6 +180,11 @@ def _named(folder: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
             f"{folder} is no EAGLE-3 head that can be run: missing {_few(missing)}, "
             f"unknown {_few(unknown)}."
         )
+    for name, tensor in named.items():
+        if not (tensor.is_floating_point() or name in ("d2t", "t2d")):
+            raise CheckpointError(
+                f"{folder}: {name} must hold numbers with a point; got {tensor.dtype}."
+            )
     return {k: v.float() if v.is_floating_point() else v for k, v in named.items()}
 
 
@@ -201,14 +208,20 @@ def _attention_shape(
 
 
 def _check_shapes(
-    folder: Path, tensors: dict[str, Tensor], target: Qwen3MoeConfig, attention_width: int
+    folder: Path, tensors: dict[str, Tensor], target: Qwen3MoeConfig, num_heads: int, head_dim: int
 ) -> None:
     size = tensors["norm.weight"].numel()
     biases = [name for name in tensors if name.endswith("bias")]
     expected = {
         **{name: (len(tensors[name.replace("bias", "weight")]),) for name in biases},
-        "layer.self_attn.o_proj.weight": (size, attention_width),
+        "layer.self_attn.o_proj.weight": (size, num_heads * head_dim),
+        **{name: (size,) for name in tensors if LAYER_NORM.fullmatch(name)},
+        **{name: (target.hidden_size,) for name in tensors if name.startswith("fc_norm.")},
+        "layer.self_attn.q_norm.weight": (head_dim,),
+        "layer.self_attn.k_norm.weight": (head_dim,),
         "layer.mlp.down_proj.weight": (size, None),
+        "layer.mlp.gate_proj.weight": (tensors["layer.mlp.down_proj.weight"].shape[-1], size),
+        "layer.mlp.up_proj.weight": (tensors["layer.mlp.down_proj.weight"].shape[-1], size),
         "fc.weight": (size, None),
         "layer.self_attn.q_proj.weight": (None, 2 * size),
         "layer.self_attn.k_proj.weight": (None, 2 * size),
@@ -218,7 +231,9 @@ def _check_shapes(
     }
     for name, shape in expected.items():
         actual = tuple(tensors[name].shape) if name in tensors else shape
-        if any(want is not None and want != got for want, got in zip(shape, actual, strict=True)):
+        if len(shape) != len(actual) or any(
+            want is not None and want != got for want, got in zip(shape, actual, strict=True)
+        ):
             raise CheckpointError(
                 f"{folder}: {name} has shape {list(actual)}; expected "
                 f"{['any' if s is None else s for s in shape]}. Is it a head for this target?"

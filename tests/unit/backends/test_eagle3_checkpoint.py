@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,25 @@ def test_missing_and_unknown_tensors_are_named(tmp_path: Path) -> None:
 def test_heads_that_do_not_divide_the_queries_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="num_attention_heads = 7"):
         read(tmp_path, None, HEAD_CONFIG | {"num_attention_heads": 7})
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("midlayer.mlp.gate_proj.weight", lambda t: t[:3], "gate_proj"),
+        ("midlayer.mlp.up_proj.weight", lambda t: t[:, :3], "up_proj"),
+        ("midlayer.hidden_norm.weight", lambda t: t[:3], "hidden_norm"),
+        ("midlayer.input_layernorm.weight", lambda t: t[None], "input_layernorm"),
+        ("fc.weight", lambda t: t.reshape(-1), "fc"),
+        ("fc.weight", lambda t: t.to(torch.int8), "fc.weight must hold numbers with a point"),
+    ],
+)
+def test_no_tensor_is_read_beyond_its_end(
+    tmp_path: Path, name: str, change: Callable[[torch.Tensor], torch.Tensor], message: str
+) -> None:
+    tensors = head_tensors()
+    with pytest.raises(CheckpointError, match=message):
+        read(tmp_path, tensors | {name: change(tensors[name]).contiguous()})
 
 
 def test_attention_shapes_are_checked(tmp_path: Path) -> None:

@@ -87,7 +87,8 @@ def _from_json(path: Path, number: int, line: str) -> Prompt:
         ) from None
     text = row.get("prompt", row.get("text")) if isinstance(row, dict) else None
     if not isinstance(text, str) or not text:
-        found = ", ".join(row) if isinstance(row, dict) else type(row).__name__
+        keys = ", ".join(row) if isinstance(row, dict) else type(row).__name__
+        found = keys if text is None else repr(text)
         raise InvalidInputError(
             f"{path} line {number} must have a text under 'prompt' or 'text'; got {found}. "
             f"Write one object a line: {example}."

@@ -40,7 +40,8 @@ def test_unicode_line_separators_do_not_split_a_prompt(tmp_path):
             b'{"question": "x"}',
             "must have a text under 'prompt' or 'text'; got question",
         ),
-        ("p.jsonl", b'{"prompt": ""}', "must have a text under 'prompt' or 'text'"),
+        ("p.jsonl", b'{"prompt": ""}', "a text under 'prompt' or 'text'; got ''"),
+        ("p.jsonl", b'{"prompt": 3}', "a text under 'prompt' or 'text'; got 3"),
         ("p.jsonl", b"[1]", "must have a text under 'prompt' or 'text'; got list"),
     ],
 )

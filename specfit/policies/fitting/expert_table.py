@@ -57,6 +57,21 @@ class _Data:
     needed: NDArray[np.bool_]
 
 
+_Arguments = tuple[
+    NDArray[np.float32],
+    NDArray[np.int64],
+    NDArray[np.float64],
+    NDArray[np.int32],
+    NDArray[np.uint8],
+    NDArray[np.int64],
+    NDArray[np.float64],
+    NDArray[np.float64],
+    NDArray[np.bool_],
+    float,
+]
+"""What every kernel that walks a sample's nodes takes first; see `add_scores`."""
+
+
 @dataclass(eq=False)
 class _Model:
     """Parameters in log odds: effects [R, L, E], ages [S, L, B], slopes [2, L]."""
@@ -88,18 +103,18 @@ def fit_expert_table(
     needed = ExpertCoverage(train.routing, geometry.num_experts).mask
     counts = TokenCounts.of(train.tokens, needed, geometry.vocab_size)
     data = _prepare(train, needed, counts.left_out_logits(train.tokens, needed))
+    temperatures = sorted(validation)
+    samples = [validation[temperature] for temperature in temperatures]
     held_out = []
-    for temperature in sorted(validation):
-        sample = validation[temperature]
+    for sample in samples:
         seen = ExpertCoverage(sample.routing, geometry.num_experts).mask
         held_out.append(_prepare(sample, seen, counts.logits(sample.tokens)))
     total = geometry.experts_per_token
     fits = [_fit_effects(data, geometry, penalty) for penalty in PENALTIES]
     model = min(fits, key=lambda fit: sum(_scores(d, fit, total)[1] for d in held_out))
     models = _calibrate(held_out, model, total)
-    samples = [validation[temperature] for temperature in sorted(validation)]
     novelty = _fit_novelty(samples, held_out, models, total)
-    return _to_table(counts, sorted(validation), models, novelty, geometry, fitted_on)
+    return _to_table(counts, temperatures, models, novelty, geometry, fitted_on)
 
 
 def _prepare(sample: RoutingSample, needed: NDArray[np.bool_], base: NDArray[np.float32]) -> _Data:
@@ -176,24 +191,8 @@ def _fit_novelty(
 def _novelty_slope(
     sample: RoutingSample, data: _Data, model: _Model, total: int, novelty: float
 ) -> float:
-    return float(
-        novelty_slope(
-            data.base,
-            data.parent_rows,
-            model.effects,
-            data.slots,
-            data.buckets,
-            data.roots,
-            model.ages,
-            model.slopes,
-            data.needed,
-            float(total),
-            sample.depths,
-            sample.follows,
-            sample.stream,
-            novelty,
-        )
-    )
+    shared = _arguments(data, model, total)
+    return float(novelty_slope(*shared, sample.depths, sample.follows, sample.stream, novelty))
 
 
 def _step(gradient: NDArray[np.float64], curvature: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -204,7 +203,13 @@ def _step(gradient: NDArray[np.float64], curvature: NDArray[np.float64]) -> NDAr
 def _scores(data: _Data, model: _Model, total: int) -> tuple[_Model, float]:
     """Return gradient (index 0) and curvature (index 1) of each parameter, and the loss."""
     sums = _Model(*(np.zeros((2, *a.shape)) for a in (model.effects, model.ages, model.slopes)))
-    loss = add_scores(
+    loss = add_scores(*_arguments(data, model, total), sums.effects, sums.ages, sums.slopes)
+    return sums, loss
+
+
+def _arguments(data: _Data, model: _Model, total: int) -> _Arguments:
+    """Return a sample and parameters as the kernels take them."""
+    return (
         data.base,
         data.parent_rows,
         model.effects,
@@ -215,11 +220,7 @@ def _scores(data: _Data, model: _Model, total: int) -> tuple[_Model, float]:
         model.slopes,
         data.needed,
         float(total),
-        sums.effects,
-        sums.ages,
-        sums.slopes,
     )
-    return sums, loss
 
 
 def _to_table(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from transformers import Qwen3MoeConfig
 
 from specfit.backends.device import Device
-from specfit.backends.expert_layout import PlainLayout
+from specfit.backends.expert_layout import ExpertLayout, PlainLayout
 from specfit.backends.experts_compiled import make_experts
 from specfit.backends.file_bank import Bank
 from specfit.backends.store import ExpertStore
@@ -34,7 +34,7 @@ class ForcedExperts(PassRunner):
 
     Parameters
     ----------
-    bank : Tensor or FileBank [L, E, 3 I D]
+    bank : Tensor or FileBank [L, E, B]
         The experts, in memory or on disk.
     device : Device
         Where they are computed, and how they get there.
@@ -42,6 +42,8 @@ class ForcedExperts(PassRunner):
         Allocated for the bank's shape.
     hidden_size : int
         Hidden size D.
+    layout : ExpertLayout, optional
+        How experts lie in their blocks; by default as they are, in the bank's type.
 
     Raises
     ------
@@ -49,28 +51,37 @@ class ForcedExperts(PassRunner):
         The bank does not fit the cache or the hidden size.
     """
 
-    def __init__(self, bank: Bank, device: Device, cache: ExpertCache, hidden_size: int) -> None:
+    def __init__(
+        self,
+        bank: Bank,
+        device: Device,
+        cache: ExpertCache,
+        hidden_size: int,
+        layout: ExpertLayout | None = None,
+    ) -> None:
         geometry, (layers, experts, block) = cache.geometry, bank.shape
         if (layers, experts) != (geometry.num_layers, geometry.num_experts):
             raise InvalidInputError(
                 f"the cache is for {geometry.num_layers} layers of {geometry.num_experts} experts; "
                 f"the bank has {layers} of {experts}."
             )
-        if block % (3 * hidden_size):
+        layout = layout or PlainLayout(bank.dtype)
+        num_weights = layout.kept.num_weights(block * bank.dtype.itemsize)
+        if num_weights % (3 * hidden_size):
             raise InvalidInputError(
-                f"a block of gate, up and down is a multiple of 3 hidden sizes; got {block} "
-                f"numbers and hidden_size = {hidden_size}."
+                f"gate, up and down are a multiple of 3 hidden sizes; got {num_weights} "
+                f"weights and hidden_size = {hidden_size}."
             )
         config = Qwen3MoeConfig(
-            hidden_size=hidden_size, moe_intermediate_size=block // (3 * hidden_size)
+            hidden_size=hidden_size, moe_intermediate_size=num_weights // (3 * hidden_size)
         )
         self.cache = cache
         self.store = ExpertStore(bank, device, cache, geometry)
         self._ahead = AheadOfPass(geometry)
-        layout = PlainLayout(bank.dtype)
+        self._layout = layout
         self._experts = [make_experts(i, self.store, layout, config, F.silu) for i in range(layers)]
         drawn = torch.randn(NUM_STATES, hidden_size, generator=torch.Generator().manual_seed(1))
-        self._states = drawn.to(device.torch_device, bank.dtype)
+        self._states = drawn.to(device.torch_device, getattr(torch, layout.kept.dtype))
 
     @property
     def device(self) -> Device:
@@ -122,7 +133,7 @@ class ForcedExperts(PassRunner):
         return {
             "device": self.device.name,
             "link": self.device.describe_link(),
-            "precision": str(self.store.bank.dtype).removeprefix("torch."),
+            "precision": self._layout.kept.name,
             "weights": "experts only; random unless said otherwise",
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,

@@ -33,6 +33,18 @@ def make_layout(
                 f"asked for. Leave the format out, or quantise the original."
             )
         kept = ExpertFormat(kept.dtype, group_size)
+    return layout_for(kept, device)
+
+
+def layout_for(kept: ExpertFormat, device: torch.device) -> ExpertLayout:
+    """Return the layout of a format on a device.
+
+    Raises
+    ------
+    InvalidInputError
+        There is none for the device and the type.
+    """
+    dtype: torch.dtype = getattr(torch, kept.dtype)
     if kept.group_size is None:
         return PlainLayout(dtype)
     return Int4Layout(kept, make_kernel(device, dtype))

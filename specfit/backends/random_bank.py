@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,11 +18,14 @@ from torch import Tensor
 from specfit.backends import make_device
 from specfit.backends.device import Device
 from specfit.backends.direct_file import NUM_WRITERS, WRITE_BYTES, DirectWriter, aligned_bytes
+from specfit.backends.expert_layout import ExpertLayout
 from specfit.backends.file_bank import Bank, FileBank
 from specfit.backends.forced import ForcedExperts
+from specfit.backends.layouts import layout_for
 from specfit.backends.packed import check_room
 from specfit.core.cache import ExpertCache
-from specfit.core.errors import CheckpointError, InvalidInputError
+from specfit.core.errors import CheckpointError
+from specfit.core.expert_format import ExpertFormat
 from specfit.core.experts import ModelGeometry
 
 MOST_NUMBERS = 2**25
@@ -31,10 +35,16 @@ Shape = tuple[int, int, int]
 
 
 def draw(shape: Shape, dtype: torch.dtype) -> Tensor:
-    """Return numbers to fill a bank with, over and over; no two experts get the same block."""
-    count = min(MOST_NUMBERS, 4 * shape[2]) + 1  # one more, so that repeats are shifted
+    """Return numbers to fill a bank with, over and over; no two experts get the same block.
+
+    Bytes, as blocks of 4-bit codes have them, are those of bfloat16 numbers: any byte is two codes,
+    and scales must be finite.
+    """
+    numbers = torch.bfloat16 if dtype == torch.uint8 else dtype
+    count = min(MOST_NUMBERS, 4 * shape[2] * dtype.itemsize // numbers.itemsize)
     generator = torch.Generator().manual_seed(1)
-    return torch.randn(count, generator=generator).mul_(SCALE).to(dtype)
+    drawn = torch.randn(count + 1, generator=generator)  # one more, so that repeats are shifted
+    return drawn.mul_(SCALE).to(numbers).view(dtype)
 
 
 class RandomBlocks:
@@ -111,41 +121,70 @@ class RandomMachine:
 
     Parameters
     ----------
-    bank : Tensor or FileBank [L, E, 3 I D]
+    bank : Tensor or FileBank [L, E, B]
         The experts.
     device : Device
         Where they are computed.
+    geometry : ModelGeometry
+        Of the model, with the size that an expert has here.
     hidden_size : int
         Hidden size D.
+    layout : ExpertLayout
+        Of the blocks.
     """
 
-    def __init__(self, bank: Bank, device: Device, hidden_size: int) -> None:
+    def __init__(
+        self,
+        bank: Bank,
+        device: Device,
+        geometry: ModelGeometry,
+        hidden_size: int,
+        layout: ExpertLayout,
+    ) -> None:
         self.bank = bank
         self.device = device
+        self.geometry = geometry
         self.hidden_size = hidden_size
+        self.layout = layout
 
     @property
     def label(self) -> str:
         """What results must say of it."""
         link = self.device.describe_link()
         told = [str(link[key]) for key in ("what", "io") if key in link]
-        return f"{self.device.name}, random weights ({', '.join(told)})"
+        name = self.layout.kept.name
+        return f"{self.device.name}, random weights in {name} ({', '.join(told)})"
 
     def passes(self, cache: ExpertCache) -> ForcedExperts:
         """Return what runs passes with a cache."""
-        return ForcedExperts(self.bank, self.device, cache, self.hidden_size)
+        return ForcedExperts(self.bank, self.device, cache, self.hidden_size, self.layout)
 
 
 @contextmanager
-def random_machine(name: str, geometry: ModelGeometry, folder: Path) -> Iterator[RandomMachine]:
+def random_machine(
+    name: str,
+    geometry: ModelGeometry,
+    folder: Path,
+    recorded: ExpertFormat,
+    kept: ExpertFormat | None = None,
+) -> Iterator[RandomMachine]:
     """Yield a machine for a geometry; what it wrote is removed afterwards.
+
+    A geometry says how large an expert is, not how wide: its matrices are taken near square, since
+    bytes and operations are the same.
 
     Parameters
     ----------
     name : str
         ``"cpu"``, ``"ssd"``, ``"cuda"`` or ``"cuda:1"``.
+    geometry : ModelGeometry
+        Of the model.
     folder : Path
         On the disk from which ``"ssd"`` reads.
+    recorded : ExpertFormat
+        The format of which the geometry says an expert's size.
+    kept : ExpertFormat, optional
+        How experts are kept, copied and computed here; by default in that format.
 
     Raises
     ------
@@ -154,32 +193,27 @@ def random_machine(name: str, geometry: ModelGeometry, folder: Path) -> Iterator
     CheckpointError
         There is no room for the experts.
     """
-    dtype, hidden_size, block = expert_shape(geometry.expert_bytes)
-    shape = geometry.num_layers, geometry.num_experts, block
+    kept = kept or recorded
+    sizes = near_square(recorded.num_weights(geometry.expert_bytes))
+    geometry = replace(geometry, expert_bytes=kept.expert_bytes(*sizes))
     device = make_device(name, None)
+    layout = layout_for(kept, device.torch_device)
+    block = geometry.expert_bytes // layout.dtype.itemsize
+    shape = geometry.num_layers, geometry.num_experts, block
     with TemporaryDirectory(prefix="specfit-forced-", dir=folder) as temporary:
         try:
             if device.reads_files:
-                bank: Bank = write_bank(Path(temporary) / "experts.bin", shape, dtype)
+                bank: Bank = write_bank(Path(temporary) / "experts.bin", shape, layout.dtype)
             else:
-                bank = memory_bank(device, shape, dtype)
-            yield RandomMachine(bank, device, hidden_size)
+                bank = memory_bank(device, shape, layout.dtype)
+            yield RandomMachine(bank, device, geometry, sizes[0], layout)
         finally:
             device.close()
 
 
-def expert_shape(expert_bytes: int) -> tuple[torch.dtype, int, int]:
-    """Return dtype, hidden size and numbers of an expert of this size: bfloat16, near square.
-
-    A trace says how large an expert is, not how wide; bytes and operations are the same.
-    """
-    size, rest = divmod(expert_bytes, 3 * torch.bfloat16.itemsize)
-    if rest:
-        raise InvalidInputError(
-            f"an expert must be three matrices of bfloat16; {expert_bytes} bytes are not. Give a "
-            f"trace whose expert_bytes is a multiple of 6."
-        )
-    hidden_size = 1
+def near_square(num_weights: int) -> tuple[int, int]:
+    """Return hidden and intermediate size of an expert, the first a power of two."""
+    size, hidden_size = num_weights // 3, 1
     while hidden_size**2 < size and size % (2 * hidden_size) == 0:
         hidden_size *= 2
-    return torch.bfloat16, hidden_size, 3 * size
+    return hidden_size, size // hidden_size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,6 +74,7 @@ def replay(
     prefetch: options.RecordedPrefetch = None,
     host: Host = None,
     backend: RunOn = None,
+    experts: options.Experts = None,
     folder: Folder = Path(),
     timeline: Timeline = None,
     plot: Plot = None,
@@ -87,6 +87,7 @@ def replay(
 
     Example: specfit replay trace/ --policy eagle3:depth=5,top_k=4 --policy specfit --cache lru:50%
     """
+    from specfit.cli.forced import machine_of
     from specfit.cli.input_specs import chosen_inputs
     from specfit.cli.outputs import check_can_write
     from specfit.cli.specs import cost_from
@@ -101,6 +102,11 @@ def replay(
         raise InvalidInputError(
             "--backend runs passes for real, without a host tier or a plot. Leave --host and "
             "--plot out."
+        )
+    if experts is not None and backend is None:
+        raise InvalidInputError(
+            "--experts says how the experts of --backend are kept; no --backend was given. Give "
+            "one, or simulate with a --profile of such experts."
         )
     reader = TraceReader(trace)
     ours = recorded_policy(reader.metadata)
@@ -126,7 +132,7 @@ def replay(
         host=host,
     )
     specs = [(p, c) for c in cache for p in policy]
-    with machine_of(backend, reader, folder) as machine, progress() as bars:
+    with machine_of(backend, reader, folder, experts) as machine, progress() as bars:
         replayer = replace(replayer, machine=machine)
         task = bars.add_task("replaying", total=replayer.num_prompts * len(specs))
         runs = [replayer.run(p, c, settings, lambda: bars.advance(task)) for p, c in specs]
@@ -207,7 +213,7 @@ class Replayer:
         from specfit.report.runs import Run
         from specfit.sim.replay import replay as replay_trace
 
-        geometry = self.reader.metadata.geometry
+        geometry = (self.machine or self.reader.metadata).geometry
         rule = make_cache(cache, geometry, live=self.machine is not None)
         results = []
         for result in replay_trace(
@@ -228,19 +234,6 @@ class Replayer:
             results.append(result)
             on_prompt()
         return Run(spec_with(policy, settings), cache, tuple(results), geometry.expert_bytes)
-
-
-def machine_of(
-    backend: str | None, reader: TraceReader, folder: Path
-) -> AbstractContextManager[RandomMachine | None]:
-    """Return what runs a trace's passes, with random experts of its model's shape."""
-    if backend is None:
-        return nullcontext()
-    from specfit.backends.random_bank import random_machine
-    from specfit.core.search import warm_up
-
-    warm_up()
-    return random_machine(backend, reader.metadata.geometry, folder)
 
 
 def note_near_ties(near_ties: Sequence[NearTie]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 
 from specfit.core.errors import InvalidInputError
 
@@ -65,6 +66,26 @@ class ExpertFormat:
     def name(self) -> str:
         """The format for results: ``float32``, or ``int4:128``."""
         return self.dtype if self.group_size is None else f"int4:{self.group_size}"
+
+    def num_weights(self, expert_bytes: int) -> int:
+        """Return the weights of an expert's three matrices together, from the size of its block.
+
+        Raises
+        ------
+        InvalidInputError
+            No expert has a block of this size.
+        """
+        item_bytes = ITEM_BYTES[self.dtype]
+        weight_bytes = Fraction(item_bytes)
+        if self.group_size is not None:
+            weight_bytes = Fraction(1, 2) + Fraction(2 * item_bytes, self.group_size)
+        count = expert_bytes / (3 * weight_bytes)
+        if count.denominator != 1:
+            raise InvalidInputError(
+                f"an expert must be three matrices in {self.name}; {expert_bytes} bytes are not. "
+                f"Give experts whose size is a multiple of {3 * weight_bytes} bytes."
+            )
+        return 3 * count.numerator
 
     def matrix_bytes(self, rows: int, columns: int) -> int:
         """Return the size of a matrix [rows, columns]; groups lie along its columns.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,36 +13,29 @@ import pytest
 pytest.importorskip("torch", reason="forced decoding computes with torch")
 
 import torch
-from typer.testing import CliRunner, Result
 
 from specfit.backends import direct_file
 from specfit.backends.cpu import CpuDevice
 from specfit.backends.cuda import CudaDevice
 from specfit.backends.device import Device
-from specfit.backends.file_bank import Bank, FileBank, in_memory
+from specfit.backends.file_bank import Bank, FileBank
 from specfit.backends.forced import ForcedExperts
-from specfit.backends.random_bank import expert_shape, memory_bank, write_bank
 from specfit.backends.ssd import SsdDevice
-from specfit.cli.main import app
 from specfit.core.backend import Verification
 from specfit.core.cache import caches, make_cache
 from specfit.core.decode import DecodeLoop, DecodeResult
-from specfit.core.errors import BackendError, CheckpointError, InvalidInputError
+from specfit.core.errors import BackendError, InvalidInputError
 from specfit.core.experts import ModelGeometry
 from specfit.core.policy import policies
 from specfit.core.prefetch import Prefetcher, PreviousToken
-from specfit.report.measures import COUNTS
 from specfit.sim.forced_backend import ForcedBackend
-from specfit.sim.record_positions import record_positions
 from specfit.sim.replay_backend import ReplayBackend
-from specfit.sim.trace import TraceReader, TraceWriter, metadata_of
+from specfit.sim.trace import TraceReader
 from specfit.sim.trace.rows import Row
 from specfit.testing.toy import toy_backend
 from tests.unit.backends.fake_cuda import FakeCuda
 from tests.unit.sim.test_replay import assert_same_decisions
 from tests.unit.sim.traces import (
-    PLANS,
-    REQUESTS,
     parts,
     replayed,
     write_positions,
@@ -277,90 +268,3 @@ def test_what_is_copied_ahead_counts_as_in_the_simulator(
 
 def answers(results: list[DecodeResult]) -> list[Verification]:
     return [cycle.outcome.verification for result in results for cycle in result.cycles]
-
-
-# The command line: the same over random experts of the trace's shape.
-
-
-@pytest.fixture(scope="module")
-def command_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a trace whose experts can be three matrices of bfloat16."""
-    folder = tmp_path_factory.mktemp("forced-cli")
-    backend = toy_backend(geometry=replace(SHAPE, expert_bytes=3 * D * WIDTH * 2))
-    with TraceWriter.create(folder / "trace", metadata_of(backend, "positions", PLANS)) as writer:
-        record_positions(backend, REQUESTS, PLANS, writer)
-    backend.profile.write(folder / "profile.toml")
-    (folder / "model").mkdir()
-    (folder / "model" / "config.json").write_text('{"model_type": "none"}')
-    return folder
-
-
-def run_cli(folder: Path, *words: object) -> Result:
-    given = ("--profile", folder / "profile.toml", "--model", folder / "model")
-    tree = ("-p", "autoregressive", "-p", "eagle3:depth=4,top_k=3,max_nodes=12")
-    arguments = ("replay", folder / "trace", *given, *tree, "--cache", "lru:25%", *words)
-    return CliRunner().invoke(app, [str(word) for word in arguments])
-
-
-@pytest.mark.parametrize("name", ["cpu", "ssd"])
-def test_replay_runs_passes_for_real(command_trace: Path, tmp_path: Path, name: str) -> None:
-    ahead = ("--json", "--prefetch", "previous")
-    told = run_cli(command_trace, *ahead)
-    forced_too = run_cli(command_trace, *ahead, "--backend", name, "--folder", tmp_path)
-    assert forced_too.exit_code == 0, forced_too.stderr
-    pairs = zip(told.stdout.splitlines(), forced_too.stdout.splitlines(), strict=True)
-    for simulated, measured in ((json.loads(a), json.loads(b)) for a, b in pairs):
-        for key in (*(measure.key for measure in COUNTS), "num_prefetched", "wasted_bytes"):
-            assert simulated[key] == measured[key]
-        assert measured["num_prefetched"] > 0
-        assert measured["copied_per_token"] > 0
-        assert measured["measured_tokens_per_s"] > 0
-        assert "simulated_tokens_per_s" not in measured
-        assert "measured on cpu" in measured["seconds"]
-        assert "no attention, drafting or text" in measured["seconds"]
-    assert list(tmp_path.iterdir()) == [], "what was written is removed"
-
-
-def test_the_table_says_that_it_was_measured(command_trace: Path, tmp_path: Path) -> None:
-    made = run_cli(command_trace, "--backend", "ssd", "--folder", tmp_path)
-    assert "tokens/s, measured" in made.stdout
-    assert "imulated" not in made.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--backend", "tpu"), "device must be"),
-        (("--backend", "cpu", "--host", "lru:50%"), "Leave"),
-    ],
-)
-def test_what_cannot_run_for_real_is_refused(
-    command_trace: Path, words: tuple[str, ...], said: str
-) -> None:
-    made = run_cli(command_trace, *words)
-    assert made.exit_code == 2
-    assert said in made.stderr
-
-
-def test_experts_of_any_size_are_near_square() -> None:
-    assert expert_shape(9_437_184) == (torch.bfloat16, 2048, 3 * 2048 * 768)
-    assert expert_shape(3 * 64 * 64 * 2) == (torch.bfloat16, 64, 3 * 64 * 64)
-    with pytest.raises(InvalidInputError, match="multiple of 6"):
-        expert_shape(1_000_000)
-
-
-def test_random_experts_differ(tmp_path: Path) -> None:
-    shape = (2, 16, 96)
-    bank = write_bank(tmp_path / "experts.bin", shape, torch.bfloat16)
-    memory = memory_bank(CpuDevice(), shape, torch.bfloat16)
-    blocks = {tuple(in_memory(bank[i][j]).tolist()) for i in range(2) for j in range(16)}
-    assert len(blocks) == 32
-    assert len({tuple(block.tolist()) for block in memory.view(32, 96)}) == 32
-    assert bank.file.num_bytes == memory.nbytes
-    assert memory.isfinite().all()
-
-
-def test_no_room_for_random_experts_is_said_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="Name a folder on another disk"):
-        write_bank(tmp_path / "experts.bin", (48, 128, 2**40), torch.bfloat16)
-    assert list(tmp_path.iterdir()) == []

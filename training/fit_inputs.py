@@ -3,8 +3,9 @@
 The training split gives the table's counts: corpus text, and what the target writes after prompts,
 greedy and at two temperatures. What it writes after prompts of the tuning split calibrates the
 table and gives the acceptance curves. Corpus text does not: it goes on to experts that the text has
-not needed yet more often than what the target writes itself. Prompts that results are reported on
-are in neither split.
+not needed yet more often than what the target writes itself. Looping text is easy to draft and to
+route, so inputs fitted on it would promise too much: it only tells what repetition is worth to
+acceptance. Prompts that results are reported on are in neither split.
 """
 
 from __future__ import annotations
@@ -27,16 +28,15 @@ from transformers import DynamicCache, Qwen3MoeForCausalLM
 from corpus import Split, load_corpus
 from experts import SORTED_EXPERTS, register_sorted_experts
 from head_model import load_head
-from observe import MAX_DEPTH, Drafts, Text, Watcher, acceptance_sample, routing_sample, text_nodes
+from observe import MAX_DEPTH, Text, Watcher, acceptance_sample, routing_sample, text_nodes
 from selfgen import BOOK_SHARE, prompt_source, sample
 from specfit.core.experts import ModelGeometry
 from specfit.policies.acceptance.acceptance_curves import CURVES_FILE
 from specfit.policies.fingerprint import fingerprint
-from specfit.policies.fitting.acceptance_curves import AcceptanceSample, fit_acceptance_curves
+from specfit.policies.fitting.acceptance_curves import fit_acceptance_curves
 from specfit.policies.fitting.expert_table import fit_expert_table
 from specfit.policies.fitting.routing_sample import RoutingSample
 from specfit.policies.predictors.expert_table import TABLE_FILE
-from specfit.sim.metrics import distinct_4
 
 TEMPERATURES = (0.0, 0.7, 1.0)
 ROW_TOKENS = 256
@@ -44,7 +44,6 @@ BOOK_CHARACTERS = 1500
 BOOK_PROMPT_TOKENS = 64
 PROMPT_TOKENS = 128
 NEW_TOKENS = 64
-LOOPING = 0.5
 ROWS_PER_BATCH = 96
 
 
@@ -80,10 +79,7 @@ def _until(row: Tensor, stop_id: int, first: int) -> Tensor:
 def generated_texts(
     target: Qwen3MoeForCausalLM, tokenizer: Tokenizer, split: Split, num_rows: int, seed: int
 ) -> Iterator[tuple[float, list[Text]]]:
-    """Texts of every temperature after the same ``num_rows`` prompts; those that loop are dropped.
-
-    Looping text is easy to draft and to route: inputs fitted on it would promise too much.
-    """
+    """Texts of every temperature after the same ``num_rows`` prompts."""
     draw = prompt_source(split, tokenizer, random.Random(seed), BOOK_PROMPT_TOKENS)
     drawn = (draw()[:PROMPT_TOKENS] for _ in count())
     prompts = list(islice(filter(None, drawn), num_rows))
@@ -92,11 +88,7 @@ def generated_texts(
         for start in range(0, num_rows, ROWS_PER_BATCH):
             batch = prompts[start : start + ROWS_PER_BATCH]
             texts += write_texts(target, batch, temperature, seed + start)
-        yield temperature, [text for text in texts if not _loops(text)]
-
-
-def _loops(text: Text) -> bool:
-    return distinct_4(text.tokens[text.num_prompt :].tolist()) < LOOPING
+        yield temperature, texts
 
 
 def corpus_texts(tokenizer: Tokenizer, split: Split, num_rows: int, seed: int) -> list[Text]:
@@ -125,15 +117,13 @@ class Collection:
         self.streams: list[np.ndarray] = []
         self.nodes: list = []
 
-    def add(self, texts: list[Text]) -> list[Drafts]:
-        """Run the texts; returns their drafts."""
-        all_drafts = []
+    def add(self, texts: list[Text]) -> None:
+        """Run the texts that do not loop."""
         for text in texts:
-            drafts, routing, cache = self.watcher.drafts(text)
-            self.streams.append(routing)
-            self.nodes.append(text_nodes(self.watcher, text, drafts, routing, cache))
-            all_drafts.append(drafts)
-        return all_drafts
+            if not text.loops:
+                drafts, routing, cache = self.watcher.drafts(text)
+                self.streams.append(routing)
+                self.nodes.append(text_nodes(self.watcher, text, drafts, routing, cache))
 
     def routing(self) -> RoutingSample:
         """All nodes so far."""
@@ -153,7 +143,7 @@ def geometry_of(target: Qwen3MoeForCausalLM) -> ModelGeometry:
 
 
 def main() -> None:
-    """Parse the arguments, collect, fit, save both files."""
+    """Parse the arguments, collect, fit, save both files or one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpus", type=Path, required=True, help="folder of the corpus")
     parser.add_argument("--target", type=Path, required=True, help="folder of the model")
@@ -161,6 +151,7 @@ def main() -> None:
     parser.add_argument("--train-rows", type=int, default=448, help="texts of a kind")
     parser.add_argument("--tune-rows", type=int, default=448, help="texts of a kind")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", choices=("predictor", "acceptance"), help="default: both")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
 
@@ -173,40 +164,50 @@ def main() -> None:
     watcher = Watcher(target, load_head(head_dir), np.random.default_rng(args.seed))
     corpus, started = load_corpus(args.corpus), time.monotonic()
 
-    learnt = Collection(watcher)
-    learnt.add(corpus_texts(tokenizer, corpus.train, args.train_rows, args.seed))
-    for _, texts in generated_texts(target, tokenizer, corpus.train, args.train_rows, args.seed):
-        learnt.add(texts)
-    tune: dict[float, RoutingSample] = {}
-    acceptance: dict[float, AcceptanceSample] = {}
-    held_back = generated_texts(target, tokenizer, corpus.tune, args.tune_rows, args.seed + 1)
-    for temperature, texts in held_back:
-        collection = Collection(watcher)
-        acceptance[temperature] = acceptance_sample(texts, collection.add(texts))
-        tune[temperature] = collection.routing()
-    train = learnt.routing()
-    num_tuned = {str(temperature): len(sample.tokens) for temperature, sample in tune.items()}
-    print(f"{time.monotonic() - started:5.0f} s  {len(train.tokens)} + {num_tuned} nodes")
-    provenance = {
+    about = {
         "program": "training/fit_inputs.py",
-        "train_rows": args.train_rows,
         "tune_rows": args.tune_rows,
         "seed": args.seed,
-        "num_train_nodes": len(train.tokens),
-        "num_tune_nodes": num_tuned,
-        "num_drafted": {str(t): len(s.accepted) for t, s in acceptance.items()},
-        "texts": "the target's own at temperatures "
-        + ", ".join(map(str, TEMPERATURES))
-        + f" ({NEW_TOKENS} tokens after a prompt, looping ones left out), "
-        + "and corpus text to train on",
         "versions": f"torch {torch.__version__}, transformers {transformers.__version__}",
     }
     out = args.out or args.target
-    curves = fit_acceptance_curves(acceptance, fingerprint(args.target, head_dir))
-    curves.save(CURVES_FILE, out / "acceptance", provenance)
-    table = fit_expert_table(train, tune, geometry_of(target), fingerprint(args.target))
-    table.save(TABLE_FILE, out / "predictor", provenance)
-    print(f"{time.monotonic() - started:5.0f} s  written to {out}", file=sys.stderr)
+    tune = dict(generated_texts(target, tokenizer, corpus.tune, args.tune_rows, args.seed + 1))
+    if args.only != "predictor":
+        samples = {
+            temperature: acceptance_sample(texts, (watcher.drafts(text)[0] for text in texts))
+            for temperature, texts in tune.items()
+        }
+        curves = fit_acceptance_curves(samples, fingerprint(args.target, head_dir))
+        provenance = about | {
+            "num_drafted": {str(t): len(s.accepted) for t, s in samples.items()},
+            "num_looping": {str(t): int(s.looping.sum()) for t, s in samples.items()},
+            "texts": f"the target's own ({NEW_TOKENS} tokens after a prompt)",
+        }
+        curves.save(CURVES_FILE, out / "acceptance", provenance)
+        print(f"{time.monotonic() - started:5.0f} s  acceptance {provenance['num_drafted']} nodes")
+    if args.only != "acceptance":
+        learnt = Collection(watcher)
+        learnt.add(corpus_texts(tokenizer, corpus.train, args.train_rows, args.seed))
+        drawn = generated_texts(target, tokenizer, corpus.train, args.train_rows, args.seed)
+        for _, texts in drawn:
+            learnt.add(texts)
+        follow: dict[float, RoutingSample] = {}
+        for temperature, texts in tune.items():
+            collection = Collection(watcher)
+            collection.add(texts)
+            follow[temperature] = collection.routing()
+        train = learnt.routing()
+        table = fit_expert_table(train, follow, geometry_of(target), fingerprint(args.target))
+        provenance = about | {
+            "train_rows": args.train_rows,
+            "num_train_nodes": len(train.tokens),
+            "num_tune_nodes": {str(t): len(s.tokens) for t, s in follow.items()},
+            "texts": f"the target's own ({NEW_TOKENS} tokens after a prompt, looping ones left "
+            "out), and corpus text to train on",
+        }
+        table.save(TABLE_FILE, out / "predictor", provenance)
+        print(f"{time.monotonic() - started:5.0f} s  experts {provenance['num_tune_nodes']} nodes")
+    print(f"written to {out}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -19,13 +19,16 @@ from transformers import DynamicCache, Qwen3MoeForCausalLM
 
 from head import Lesson, unroll
 from head_model import Eagle3Head
+from specfit.policies.acceptance._repeats import longest_run
 from specfit.policies.fitting.acceptance_curves import AcceptanceSample
 from specfit.policies.fitting.routing_sample import RoutingSample
 from specfit.policies.predictors.expert_table import NO_PARENT
+from specfit.sim.metrics import distinct_4
 
 MAX_DEPTH = 8
 TOP_K = 10
 WRONG_PER_TOKEN = 2
+LOOPING = 0.5
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class Text:
 
     tokens: Tensor
     num_prompt: int
+
+    @property
+    def loops(self) -> bool:
+        """Whether what the target wrote repeats itself."""
+        return distinct_4(self.tokens[self.num_prompt :].tolist()) < LOOPING
 
 
 @dataclass(frozen=True)
@@ -125,11 +133,28 @@ def acceptance_sample(texts: Iterable[Text], drafts: Iterable[Drafts]) -> Accept
             children = np.arange(text.num_prompt + depth, len(text.tokens))
             for above in range(1, depth):
                 children = children[drafted[above - 1, children - (depth - above)]]
-            columns.append(_columns(draft, is_hit, depth, children))
-    depths, ranks, log_probs, entropies, accepted = (
-        np.concatenate(column) for column in zip(*columns, strict=True)
-    )
-    return AcceptanceSample(depths, ranks, log_probs, entropies, accepted)
+            columns.append(
+                _columns(draft, is_hit, depth, children)
+                + _repetition(text, draft, depth, children)
+                + (np.full(len(children) * TOP_K, text.loops),)
+            )
+    return AcceptanceSample(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+
+
+def _repetition(
+    text: Text, draft: Drafts, depth: int, children: NDArray
+) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+    """What the written text says of each child, and the run at its root, as `AcceptanceSample`."""
+    written = text.tokens.numpy()[text.num_prompt :]
+    repeats = np.zeros((len(children), TOP_K), np.int8)
+    runs = np.zeros(len(children), np.int8)
+    for row, child in enumerate(children.tolist()):
+        root = child - text.num_prompt - depth
+        runs[row], _ = longest_run(written, root, root)
+        length, follower = longest_run(written, root, root + depth - 1)
+        agrees = draft.tokens[depth - 1, child] == follower
+        repeats[row] = np.where(agrees, length, -length)
+    return repeats.reshape(-1), np.repeat(runs, TOP_K)
 
 
 def _columns(draft: Drafts, is_hit: NDArray, depth: int, children: NDArray) -> tuple[NDArray, ...]:

@@ -17,6 +17,8 @@ from specfit.policies.acceptance import (
     Online,
     Temperature,
 )
+from specfit.policies.acceptance._kernels import NUM_LINES
+from specfit.policies.acceptance._repeats import LONGEST_RUN
 from specfit.policies.acceptance.acceptance_curves import CURVES_FILE, AcceptanceCurves
 from specfit.policies.acceptance.calibrated import Calibrated, Calibration
 from specfit.testing.acceptance_contract import AcceptanceContract
@@ -70,7 +72,11 @@ def random_curves() -> AcceptanceCurves:
     generator = np.random.default_rng(0)
     continuations = np.sort(generator.random((2, 3, 5)), axis=2)
     weights = generator.standard_normal((2, 3, 4, 4))
-    return AcceptanceCurves("0" * 64, np.array([0.0, 1.0]), weights, continuations)
+    lines = np.stack(
+        [generator.standard_normal((2, NUM_LINES)), generator.random((2, NUM_LINES))], axis=2
+    )
+    repeated = np.sort(generator.random((2, LONGEST_RUN + 1, 3, 5)), axis=3)
+    return AcceptanceCurves("0" * 64, np.array([0.0, 1.0]), weights, continuations, lines, repeated)
 
 
 def test_every_shipped_model_is_held_to_it() -> None:

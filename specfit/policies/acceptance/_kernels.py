@@ -9,12 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core._jit import kernel
+from specfit.policies.acceptance._repeats import LONGEST_RUN
 
 NUM_FEATURES = 4
 """Constant, log q, log(1 - q), entropy in nats of the drafter's distribution at the parent."""
 
 LOG_FLOOR = -20.0
 """Least logarithm that a feature takes: a probability of 2e-9, below which all count alike."""
+
+NUM_LINES = 2 * LONGEST_RUN + 1
+"""What a text can say of a node: nothing, or a run of 1 .. ``LONGEST_RUN`` for or against it."""
 
 
 @kernel
@@ -37,19 +41,29 @@ def features(log_prob: float, entropy: float, out: NDArray[np.float64]) -> None:
 
 
 @kernel
+def line_of(repeat: int) -> int:
+    """Return the row of what a text says of a node: 0, then runs for it, then runs against it."""
+    return repeat if repeat >= 0 else LONGEST_RUN - repeat
+
+
+@kernel
 def accept_probs(
     parents: NDArray[np.int32],
     log_probs: NDArray[np.float32],
     ranks: NDArray[np.int32],
     entropies: NDArray[np.float32],
     weights: NDArray[np.float64],
+    repeats: NDArray[np.int8],
+    lines: NDArray[np.float64],
     factor: float,
     out: NDArray[np.float64],
 ) -> None:
     """Write into out [N] the acceptance probability of each node from weights [D, R, 4].
 
-    A node gets at most what its earlier siblings leave of 1. Then the odds that one of a node's
-    children is accepted are multiplied by `factor`, of which each keeps its share.
+    Its log odds z become ``a + b z``, (a, b) being the row of lines [NUM_LINES, 2] for what
+    repeats [N] says, as `find_repeats` writes it. A node gets at most what its earlier siblings
+    leave of 1. Then the odds that one of a node's children is accepted are multiplied by `factor`,
+    of which each keeps its share.
     """
     num_nodes = len(parents)
     depths = np.zeros(num_nodes, np.int64)
@@ -64,6 +78,8 @@ def accept_probs(
         score = 0.0
         for f in range(NUM_FEATURES):
             score += w[f] * x[f]
+        line = lines[line_of(repeats[node])]
+        score = line[0] + line[1] * score
         out[node] = min(1.0 / (1.0 + np.exp(-score)), 1.0 - found[parent])
         found[parent] = min(found[parent] + out[node], 1.0)
     if factor != 1.0:

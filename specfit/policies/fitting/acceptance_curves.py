@@ -1,15 +1,20 @@
-"""Fits acceptance curves: a logistic curve a depth and sibling rank, shrunk towards pooled ones."""
+"""Fits acceptance curves: a logistic curve a depth and sibling rank, shrunk towards pooled ones.
+
+What a text repeats then gets a line each that moves their log odds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.errors import InvalidInputError
-from specfit.policies.acceptance._kernels import NUM_FEATURES, write_features
+from specfit.policies.acceptance._kernels import NUM_FEATURES, NUM_LINES, line_of, write_features
+from specfit.policies.acceptance._repeats import LONGEST_RUN
 from specfit.policies.acceptance.acceptance_curves import AcceptanceCurves
 
 NUM_DEPTHS = 8
@@ -33,6 +38,13 @@ class AcceptanceSample:
         The drafter's, as in `DraftTree`.
     accepted : bool[n]
         Whether the node's token is the target's.
+    repeats : int8[n]
+        What the text before the root says of the node, as `find_repeats` writes it.
+    runs : int8[n]
+        Length of the longest run that ends at the root, as `longest_run` returns it.
+    looping : bool[n]
+        Whether the text repeats itself all along. Curves are not fitted on such nodes, which would
+        promise too much elsewhere; only what repetition says is.
     """
 
     depths: NDArray[np.int32]
@@ -40,17 +52,25 @@ class AcceptanceSample:
     log_probs: NDArray[np.float32]
     entropies: NDArray[np.float32]
     accepted: NDArray[np.bool_]
+    repeats: NDArray[np.int8]
+    runs: NDArray[np.int8]
+    looping: NDArray[np.bool_]
 
     def __post_init__(self) -> None:
-        sizes = {
-            len(a) for a in (self.depths, self.ranks, self.log_probs, self.entropies, self.accepted)
-        }
+        sizes = {len(column) for column in self._columns()}
         if len(sizes) != 1:
             raise InvalidInputError(
                 f"an acceptance sample needs one value a node in every array; got {sizes}."
             )
         if len(self.depths) and self.depths.min() < 1:
             raise InvalidInputError("a drafted node's depth is 1 or more; the root is not drafted.")
+
+    def where(self, kept: NDArray[np.bool_]) -> AcceptanceSample:
+        """Return the nodes of a mask, bool[n]."""
+        return AcceptanceSample(*(column[kept] for column in self._columns()))
+
+    def _columns(self) -> tuple[NDArray[Any], ...]:
+        return tuple(getattr(self, f.name) for f in fields(self))
 
 
 def fit_acceptance_curves(
@@ -66,12 +86,26 @@ def fit_acceptance_curves(
         Fingerprint of the target and the head.
     """
     temperatures = sorted(samples)
+    fits = [_fit(samples[t]) for t in temperatures]
+    weights, continuations, lines, repeated = (np.stack(parts) for parts in zip(*fits, strict=True))
     return AcceptanceCurves(
         fitted_on=fitted_on,
         temperatures=np.array(temperatures, np.float64),
-        weights=np.stack([_fit_weights(samples[t]) for t in temperatures]),
-        continuations=np.stack([continuation_shares(samples[t]) for t in temperatures]),
+        weights=weights,
+        continuations=continuations,
+        lines=lines,
+        repeated_continuations=repeated,
     )
+
+
+def _fit(sample: AcceptanceSample) -> tuple[NDArray[np.float64], ...]:
+    """Return the numbers of one temperature, in the order of the fields of `AcceptanceCurves`."""
+    usual = sample.where(~sample.looping)
+    weights, continuations = _fit_weights(usual), continuation_shares(usual)
+    repeated = [
+        _shares(sample.where(sample.runs == run), continuations) for run in range(LONGEST_RUN + 1)
+    ]
+    return weights, continuations, _fit_lines(sample, weights), np.stack(repeated)
 
 
 def _fit_weights(sample: AcceptanceSample) -> NDArray[np.float64]:
@@ -93,6 +127,26 @@ def _fit_weights(sample: AcceptanceSample) -> NDArray[np.float64]:
             cell = of_rank & (depths == depth)
             weights[depth, rank] = logistic(x[cell], y[cell], pooled, CELL_PENALTY)
     return weights
+
+
+def _fit_lines(sample: AcceptanceSample, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return constant and slope of the log odds for all that a text can say, [NUM_LINES, 2]."""
+    x = np.empty((len(sample.depths), NUM_FEATURES))
+    write_features(sample.log_probs, sample.entropies, x)
+    depths, ranks = (
+        np.minimum(sample.depths, NUM_DEPTHS) - 1,
+        np.minimum(sample.ranks, NUM_RANKS - 1),
+    )
+    scores = (x * weights[depths, ranks]).sum(axis=1)
+    y = sample.accepted.astype(np.float64)
+    line_of_repeat = {line_of(r): r for r in range(-LONGEST_RUN, LONGEST_RUN + 1)}
+    lines = np.empty((NUM_LINES, 2))
+    for line, repeat in line_of_repeat.items():
+        said = sample.repeats == repeat
+        design = np.stack([np.ones(said.sum()), scores[said]], axis=1)
+        lines[line] = logistic(design, y[said], np.array([0.0, 1.0]), CELL_PENALTY)
+    lines[:, 1] = np.maximum(lines[:, 1], 0.0)
+    return lines
 
 
 def logistic(
@@ -134,13 +188,33 @@ def continuation_shares(sample: AcceptanceSample) -> NDArray[np.float64]:
 
     Every parent counts once: by its child of rank 0. A depth is pulled to all depths' share.
     """
+    parents, hits = _parents_and_hits(sample)
+    pooled = hits.sum(axis=0) / max(parents.sum(), 1.0)
+    return _cumulated(hits, parents, np.tile(pooled, (NUM_DEPTHS, 1)))
+
+
+def _shares(sample: AcceptanceSample, prior: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the same pulled to other shares, float64[D, C]."""
+    parents, hits = _parents_and_hits(sample)
+    return _cumulated(hits, parents, np.diff(prior, axis=1, prepend=0.0))
+
+
+def _parents_and_hits(
+    sample: AcceptanceSample,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the parents of each depth [D], and how many had the target's token at each rank."""
     depths = np.minimum(sample.depths, NUM_DEPTHS) - 1
     first = sample.ranks == 0
     parents = np.bincount(depths[first], minlength=NUM_DEPTHS).astype(np.float64)
     hits = np.zeros((NUM_DEPTHS, NUM_RANKS))
     ranked = sample.accepted & (sample.ranks < NUM_RANKS)
     np.add.at(hits, (depths[ranked], sample.ranks[ranked]), 1.0)
-    pooled = hits.sum(axis=0) / max(parents.sum(), 1.0)
-    shares = (hits + CELL_PENALTY * pooled) / (parents + CELL_PENALTY)[:, None]
+    return parents, hits
+
+
+def _cumulated(
+    hits: NDArray[np.float64], parents: NDArray[np.float64], prior: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    shares = (hits + CELL_PENALTY * prior) / (parents + CELL_PENALTY)[:, None]
     cumulated: NDArray[np.float64] = np.cumsum(shares, axis=1)
     return np.minimum(cumulated, 1.0)

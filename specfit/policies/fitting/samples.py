@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.errors import InvalidInputError
 from specfit.core.observed import ObservedDraft, ObservedText
+from specfit.policies.acceptance._repeats import WINDOW, find_repeats, longest_run
 from specfit.policies.fitting.acceptance_curves import AcceptanceSample
 from specfit.policies.fitting.routing_sample import RoutingSample
 from specfit.policies.predictors.expert_table import NO_PARENT
@@ -35,21 +36,38 @@ def split_texts(
 
 
 def acceptance_sample(texts: Sequence[ObservedText]) -> AcceptanceSample:
-    """Return the drafted nodes whose parents lie on the true path, and whether each does."""
-    parts = [_judged(draft) for text in texts for draft in text.drafts]
+    """Return the drafted nodes whose parents lie on the true path, and whether each does.
+
+    No text counts as looping: `specfit.sim.observe.without_looping` tells them.
+    """
+    parts = [_judged(draft, before) for text in texts for draft, before in _followed(text)]
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     return AcceptanceSample(*columns)
 
 
-def _judged(draft: ObservedDraft) -> tuple[NDArray[np.generic], ...]:
+def _followed(text: ObservedText) -> Iterator[tuple[ObservedDraft, NDArray[np.int64]]]:
+    """Yield each draft with the tokens that were committed before its root; the prompt is not."""
+    tokens = np.array(text.tokens, np.int64)
+    for draft in text.drafts:
+        place = draft.root - text.drafts[0].root
+        yield draft, tokens[max(place - WINDOW, 0) : place]
+
+
+def _judged(draft: ObservedDraft, before: NDArray[np.int64]) -> tuple[NDArray[np.generic], ...]:
     nodes, accepted = draft.judged()
     tree = draft.tree
+    repeats = np.empty(len(tree), np.int8)
+    find_repeats(before, tree.tokens, tree.parents, repeats)
+    run, _ = longest_run(np.append(before, tree.tokens[0]), len(before), len(before))
     return (
         tree.depths[nodes],
         tree.ranks[nodes],
         tree.log_probs[nodes],
         tree.entropies[nodes],
         accepted,
+        repeats[nodes],
+        np.full(len(nodes), run, np.int8),
+        np.zeros(len(nodes), bool),
     )
 
 

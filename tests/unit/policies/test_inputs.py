@@ -11,6 +11,8 @@ from specfit.core.history import NEVER, RoutingHistory
 from specfit.core.noise import Sampling
 from specfit.core.tree import DraftTree
 from specfit.policies.acceptance import Adaptive, Identity
+from specfit.policies.acceptance._kernels import NUM_LINES
+from specfit.policies.acceptance._repeats import LONGEST_RUN
 from specfit.policies.acceptance.acceptance_curves import CURVES_FILE, AcceptanceCurves
 from specfit.policies.fingerprint import fingerprint
 from specfit.policies.inputs import UnfittedInputsWarning, load_inputs, warm_up
@@ -50,6 +52,8 @@ def ship_inputs(model_dir: Path) -> None:
         temperatures=np.zeros(1),
         weights=np.zeros((1, 1, 1, 4)),
         continuations=np.full((1, 1, 1), 0.5),
+        lines=np.zeros((1, NUM_LINES, 2)),
+        repeated_continuations=np.full((1, LONGEST_RUN + 1, 1, 1), 0.5),
     )
     curves.save(CURVES_FILE, model_dir / "acceptance", {})
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -6,8 +7,9 @@ import pytest
 from specfit.core.errors import InvalidInputError
 from specfit.core.tree import DraftTree
 from specfit.policies.acceptance import DepthRank, Identity
-from specfit.policies.acceptance._kernels import accept_probs
+from specfit.policies.acceptance._kernels import NUM_LINES, accept_probs
 from specfit.policies.acceptance.acceptance_curves import CURVES_FILE, AcceptanceCurves
+from tests.unit.policies.acceptance.repeats import indifferent
 
 
 def make_curves(weights: np.ndarray | None = None) -> AcceptanceCurves:
@@ -16,7 +18,13 @@ def make_curves(weights: np.ndarray | None = None) -> AcceptanceCurves:
         weights = np.zeros((2, 2, 4))
         weights[..., 1], weights[..., 2] = 1.0, -1.0
     continuations = np.array([[[0.6, 0.8], [0.5, 0.7]], [[0.4, 0.5], [0.3, 0.4]]])
-    return AcceptanceCurves("0" * 64, np.array([0.0, 1.0]), np.stack([weights] * 2), continuations)
+    return AcceptanceCurves(
+        "0" * 64,
+        np.array([0.0, 1.0]),
+        np.stack([weights] * 2),
+        continuations,
+        *indifferent(continuations),
+    )
 
 
 def make_tree() -> DraftTree:
@@ -58,9 +66,14 @@ def test_a_node_keeps_its_value_when_the_tree_grows() -> None:
 
 def test_kernel_and_its_python_twin_agree() -> None:
     tree, weights = make_tree(), make_curves().weights[0]
+    repeats = np.array([0, 3, -3, 0, -1, 8], np.int8)
+    lines = np.random.default_rng(0).random((NUM_LINES, 2))
     found = np.empty((2, len(tree)))
     for kernel, out in ((accept_probs, found[0]), (accept_probs.py_func, found[1])):
-        kernel(tree.parents, tree.log_probs, tree.ranks, tree.entropies, weights, 0.3, out)
+        kernel(
+            tree.parents, tree.log_probs, tree.ranks, tree.entropies, weights, repeats, lines,
+            0.3, out,
+        )  # fmt: skip
     np.testing.assert_allclose(found[0], found[1], rtol=1e-12)
 
 
@@ -91,7 +104,7 @@ def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
     curves.save(CURVES_FILE, tmp_path, {"cycles": 3})
     loaded = AcceptanceCurves.load(CURVES_FILE, tmp_path)
     assert loaded.fitted_on == curves.fitted_on
-    for name in ("temperatures", "weights", "continuations"):
+    for name in CURVES_FILE.tensors:
         np.testing.assert_array_equal(getattr(loaded, name), getattr(curves, name))
     model, tree = DepthRank(str(tmp_path), temperature=0.5), make_tree()
     np.testing.assert_array_equal(model.calibrate(tree), curves.at(0.5).accept_probs(tree))
@@ -101,9 +114,39 @@ def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
 def test_falling_continuations_are_refused() -> None:
     curves = make_curves()
     with pytest.raises(InvalidInputError, match="continuations"):
-        AcceptanceCurves(
-            "0" * 64, curves.temperatures, curves.weights, curves.continuations[:, :, ::-1].copy()
-        )
+        replace(curves, continuations=curves.continuations[:, :, ::-1].copy())
+
+
+def test_a_line_that_turns_the_drafter_around_is_refused() -> None:
+    curves = make_curves()
+    with pytest.raises(InvalidInputError, match="lines"):
+        replace(curves, lines=-curves.lines)
+
+
+def test_the_lines_move_the_log_odds_of_what_the_text_speaks_of() -> None:
+    """After 7 8, then 7: the child 8 is what followed 7; the other child is not."""
+    curves = make_curves()
+    lines = curves.lines.copy()
+    lines[:, 1, 0], lines[:, 1 + 8, 0] = 1.0, -2.0  # a run of one token for, and against
+    tree = DraftTree.from_arrays(
+        np.array([-1, 0, 0], np.int32), np.array([1, 0.5, 0.3]), np.array([7, 8, 9])
+    )
+    curves = replace(curves, lines=lines).at(0.0)
+    found = curves.probs_after(np.array([7, 8]), tree, 0.0)
+    odds = found[1:] / (1 - found[1:])
+    np.testing.assert_allclose(odds, [np.exp(1.0), 3 / 7 * np.exp(-2.0)], rtol=1e-6)
+    unseen = curves.probs_after(np.array([5, 8]), tree, 0.0)
+    np.testing.assert_array_equal(unseen, curves.accept_probs(tree))
+
+
+def test_continuations_go_by_the_run_at_the_root() -> None:
+    curves = make_curves()
+    repeated = curves.repeated_continuations.copy()
+    repeated[:, 4] = 0.9
+    curves = replace(curves, repeated_continuations=repeated).at(0.0)
+    assert curves.continuation_after(4, 1, 1, 0.0) == pytest.approx(0.9)
+    assert curves.continuation_after(3, 1, 1, 0.0) == pytest.approx(0.6)
+    assert curves.continuation_after(3, 1, 1, np.log(2.0)) == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("last", [-1.0, np.inf, np.nan])
@@ -112,7 +155,7 @@ def test_temperatures_that_no_target_has_are_refused(last: float) -> None:
     temperatures = curves.temperatures.copy()
     temperatures[-1] = last
     with pytest.raises(InvalidInputError, match="temperatures"):
-        AcceptanceCurves("0" * 64, temperatures, curves.weights, curves.continuations)
+        replace(curves, temperatures=temperatures)
 
 
 def test_identity_takes_the_drafter_at_its_word() -> None:

@@ -10,18 +10,28 @@ from specfit.core.selection import Selection
 from specfit.core.tree import DraftTree
 from specfit.policies import Eagle3
 from specfit.policies.acceptance import Adaptive, DepthRank
+from specfit.policies.acceptance._repeats import WINDOW
 from specfit.policies.acceptance.acceptance_curves import CURVES_FILE, AcceptanceCurves
 from specfit.policies.predictors import Uniform
 from specfit.testing.toy import toy_backend
+from tests.unit.policies.acceptance.repeats import indifferent
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    """Curves that give the drafter's own probabilities back; half of all parents go on."""
+    """Curves that give the drafter's own probabilities back where the text does not repeat itself.
+
+    Half of all parents go on; nine of ten where it does.
+    """
     weights = np.zeros((1, 1, 1, 4))
     weights[..., 1], weights[..., 2] = 1.0, -1.0
     continuations = np.array([[[0.5, 0.75]]])
-    AcceptanceCurves("0" * 64, np.zeros(1), weights, continuations).save(CURVES_FILE, tmp_path, {})
+    lines, repeated = indifferent(continuations)
+    lines[:, 1:9, 0], lines[:, 9:, 0] = 1.0, -1.0  # any run speaks for a node or against it
+    repeated[:, 1:] = 0.9
+    AcceptanceCurves("0" * 64, np.zeros(1), weights, continuations, lines, repeated).save(
+        CURVES_FILE, tmp_path, {}
+    )
     return str(tmp_path)
 
 
@@ -39,20 +49,29 @@ class FakeCycle:
 
 
 def outcome(
-    tree: DraftTree, nodes: list[int], targets: list[int], accepted: tuple[int, ...]
+    tree: DraftTree,
+    nodes: list[int],
+    targets: list[int],
+    accepted: tuple[int, ...],
+    committed: tuple[int, ...] = (),
 ) -> Outcome:
-    """A cycle that verified `nodes` and got `targets`; what `observe` does not read is empty."""
+    """A cycle that verified `nodes` and got `targets`; what `observe` does not read is empty.
+
+    Where nothing is committed, the text stays what it was.
+    """
     empty = np.zeros(0)
     verification = Verification(
         np.array(nodes), np.array(targets), empty, empty, empty, empty, empty, empty, 0.0, 0.0
     )
-    return Outcome(FakeCycle(tree), Selection.from_nodes(tree, nodes), verification, accepted, ())  # type: ignore[arg-type]
+    return Outcome(
+        FakeCycle(tree), Selection.from_nodes(tree, nodes), verification, accepted, committed
+    )  # type: ignore[arg-type]
 
 
 def test_hits_raise_children_and_misses_lower_them(folder: str) -> None:
     tree = make_tree()
     for targets, accepted, sign in (([1, 3], (1,), 1), ([9], (), -1)):
-        model = Adaptive(folder)
+        model = Adaptive(folder, step=0.5)
         before, chance = model.calibrate(tree), model.continuation(1, 2)
         model.observe(outcome(tree, [0, 1][: len(targets)], targets, accepted))
         after = model.calibrate(tree)
@@ -84,6 +103,28 @@ def test_a_plain_step_teaches_nothing_and_reset_forgets(folder: str) -> None:
     assert not np.array_equal(model.calibrate(tree), fitted)
     model.reset()
     np.testing.assert_array_equal(model.calibrate(tree), fitted)
+
+
+def test_what_followed_the_same_tokens_before_is_expected_again(folder: str) -> None:
+    """The text is 0 1 5 0: after 0 came 1, so child 1 gains, child 2 loses, and reset forgets."""
+    tree, model = make_tree(), Adaptive(folder, step=0.0)
+    before = model.calibrate(tree)
+    model.observe(outcome(DraftTree.root(0), [0], [1], (), (1,)))
+    model.observe(outcome(DraftTree.root(1), [0], [5], (), (5, 0)))
+    after = model.calibrate(tree)
+    assert after[1] == pytest.approx(1 / (1 + np.exp(-1)))
+    assert after[2] == pytest.approx(1 / (1 + np.exp(1) * 7 / 3))
+    assert model.continuation(1, 1) == pytest.approx(0.9)
+    model.reset()
+    np.testing.assert_array_equal(model.calibrate(tree), before)
+    assert model.continuation(1, 1) == pytest.approx(0.5)
+
+
+def test_a_run_older_than_the_window_is_forgotten(folder: str) -> None:
+    tree, model = make_tree(), Adaptive(folder, step=0.0)
+    before = model.calibrate(tree)
+    model.observe(outcome(DraftTree.root(0), [0], [1], (), (1, *range(10, 10 + WINDOW), 0)))
+    np.testing.assert_array_equal(model.calibrate(tree), before)
 
 
 def test_it_comes_to_predict_what_happens(folder: str) -> None:

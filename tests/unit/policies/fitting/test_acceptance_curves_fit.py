@@ -1,5 +1,7 @@
 """The fit recovers what synthetic acceptance was drawn from, by depth, rank and probability."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -20,6 +22,9 @@ def draw_sample(key: int, num_parents: int = 20_000, overconfidence: float = 2.0
         log_probs=np.log(np.maximum(probs, 1e-8)).ravel().astype(np.float32),
         entropies=np.zeros(3 * num_parents, np.float32),
         accepted=(taken[:, None] == np.arange(3)).ravel(),
+        repeats=np.zeros(3 * num_parents, np.int8),
+        runs=np.zeros(3 * num_parents, np.int8),
+        looping=np.zeros(3 * num_parents, bool),
     )
 
 
@@ -67,4 +72,36 @@ def test_every_temperature_gets_its_own_curves() -> None:
 def test_a_root_in_the_sample_is_refused() -> None:
     one = np.ones(1, np.float32)
     with pytest.raises(InvalidInputError, match="depth is 1 or more"):
-        AcceptanceSample(np.zeros(1, np.int32), np.zeros(1, np.int32), -one, one, one > 0)
+        none = np.zeros(1, np.int8)
+        AcceptanceSample(none, none, -one, one, one > 0, none, none, none > 0)
+
+
+def test_lines_find_what_repetition_is_worth_on_looping_text_too() -> None:
+    """Half of all parents have a run of three tokens for child 0, which is then always right."""
+    usual = draw_sample(1)
+    first = usual.ranks == 0
+    told = np.repeat(np.random.default_rng(3).random(len(first) // 3) < 0.5, 3)
+    sample = replace(
+        usual,
+        repeats=np.where(told, np.where(first, 3, -3), 0).astype(np.int8),
+        runs=np.where(told, 3, 0).astype(np.int8),
+        accepted=np.where(told, first, usual.accepted),
+        looping=told,
+    )
+    curves = fit_acceptance_curves({0.0: sample}, "0" * 64).at(0.0)
+    alone = fit_acceptance_curves({0.0: usual.where(~told)}, "0" * 64).at(0.0)
+    np.testing.assert_array_equal(curves.weights, alone.weights)
+    np.testing.assert_array_equal(curves.continuations, alone.continuations)
+    tree = DraftTree.from_arrays(
+        np.array([-1, 0, 0], np.int32), np.array([1, 0.5, 0.3]), np.array([3, 4, 5])
+    )
+    found = curves.probs_after(np.array([1, 2, 3, 4, 1, 2]), tree, 0.0)
+    assert found[1] > 0.97
+    assert found[2] < 0.03
+    np.testing.assert_allclose(
+        curves.probs_after(np.array([9]), tree, 0.0), curves.accept_probs(tree), atol=0.02
+    )
+    assert curves.continuation_after(3, 1, 1, 0.0) > 0.95
+    chance = curves.continuation(1, 1)
+    assert curves.continuation_after(0, 1, 1, 0.0) == pytest.approx(chance, abs=0.02)
+    assert curves.continuation_after(7, 1, 1, 0.0) == pytest.approx(chance)

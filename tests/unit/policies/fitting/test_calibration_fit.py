@@ -79,7 +79,17 @@ def test_the_temperature_is_found() -> None:
     log_probs = -np.logaddexp(0.0, -odds)
     accepted = generator.random(8000) < 1 / (1 + np.exp(-odds / 3))
     ones, zeros = np.ones(8000, np.int32), np.zeros(8000, np.int32)
-    sample = AcceptanceSample(ones, zeros, log_probs.astype("f4"), zeros.astype("f4"), accepted)
+    none = zeros.astype(np.int8)
+    sample = AcceptanceSample(
+        ones,
+        zeros,
+        log_probs.astype("f4"),
+        zeros.astype("f4"),
+        accepted,
+        none,
+        none,
+        none > 0,
+    )
     assert fit_temperature(sample)["inverse_temperatures"][0, 0] == pytest.approx(1 / 3, abs=0.04)
 
 
@@ -119,7 +129,8 @@ def test_another_methods_file_is_refused(fitted: Path, method: str) -> None:
 
 
 def test_unknown_methods_and_empty_samples_are_refused() -> None:
-    empty = AcceptanceSample(*(np.zeros(0, t) for t in (np.int32, np.int32, "f4", "f4", bool)))
+    types = (np.int32, np.int32, "f4", "f4", bool, np.int8, np.int8, bool)
+    empty = AcceptanceSample(*(np.zeros(0, t) for t in types))
     with pytest.raises(InvalidInputError, match="Did you mean 'isotonic'"):
         AcceptanceFit(empty, 0.0, "f", {}).write("isotonik", Path("nowhere"))
     with pytest.raises(InvalidInputError, match="got none"):

@@ -5,6 +5,7 @@ sampled, replays the `specfit` policy over them at several cache sizes, and comp
 predicted of the verified nodes with what the target did: acceptance by depth and sibling rank
 (before: the drafter's own probabilities), experts by layer, depth, residency and recency (before:
 the token's own frequencies alone), and committed tokens and misses of the selections made.
+Beside each error stands what chance alone gives where every prediction is right.
 Counts come from real routing; only the seconds that the policy weighs are simulated.
 """
 
@@ -28,13 +29,14 @@ from specfit.backends.calibrate import calibrate, pcie4_link
 from specfit.backends.torch_backend import TorchBackend
 from specfit.cli.manifest import manifest
 from specfit.cli.prompts import read_prompts
-from specfit.core.backend import Request
+from specfit.core.backend import Prefill, Request
 from specfit.core.cache import make_cache
 from specfit.core.cost import ProfileCost
 from specfit.core.decode import CycleRecord, DecodeResult, Observer
 from specfit.core.experts import ExpertCoverage
 from specfit.core.history import NEVER
 from specfit.core.noise import Sampling
+from specfit.core.policy import Cycle
 from specfit.core.profile import HardwareProfile
 from specfit.core.tree import DraftPlan
 from specfit.policies import SpecFit
@@ -60,6 +62,11 @@ class Verified(Observer):
     table: ExpertTable
     drafted: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
     routed: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
+    _prompt: tuple[int, ...] = ()
+
+    def on_start(self, request: Request, prefill: Prefill) -> None:
+        """Take note of the text that begins."""
+        self._prompt = request.prompt
 
     def on_cycle(self, record: CycleRecord) -> None:
         """Take the verified nodes of a cycle."""
@@ -85,6 +92,7 @@ class Verified(Observer):
             before=tree.cond_probs[kept],
             after=cycle.accept_probs[kept],
             happened=is_hit[judged],
+            outcome=self._keys(cycle)[kept],
         )
 
     def _take_routed(self, record: CycleRecord) -> None:
@@ -103,7 +111,16 @@ class Verified(Observer):
             before=plain,
             after=cycle.expert_probs.probs[nodes],
             happened=ExpertCoverage(answer.routing, size[2]).mask,
+            outcome=self._keys(cycle)[nodes][:, None, None]
+            + np.arange(size[1] * size[2]).reshape(size[1:]),
         )
+
+    def _keys(self, cycle: Cycle) -> NDArray[np.int64]:
+        """Return a number for each node that tells its text, place and path, int64[N]."""
+        tree, keys = cycle.tree, [hash((self._prompt, cycle.context_len))]
+        for parent, token in zip(tree.parents[1:].tolist(), tree.tokens[1:].tolist(), strict=True):
+            keys.append(hash((keys[parent], token)))
+        return np.array(keys, np.int64)
 
 
 def _append(columns: dict[str, list[NDArray[Any]]], **arrays: NDArray[Any]) -> None:
@@ -199,7 +216,7 @@ def _selections(results: Sequence[DecodeResult], cache: str, expert_bytes: int) 
 
 def _acceptance(columns: dict[str, list[NDArray[Any]]]) -> dict[str, Any]:
     c = {name: np.concatenate(arrays) for name, arrays in columns.items()}
-    sides = (c["before"], c["after"], c["happened"])
+    sides = (c["before"], c["after"], c["happened"], c["outcome"])
     depth, rank = np.minimum(c["depth"], 6), np.minimum(c["rank"], 3)
     names = [f"depth {d} rank {r}" for d in range(1, 7) for r in range(4)]
     found = print_groups("acceptance", names, (depth - 1) * 4 + rank, *sides)
@@ -209,7 +226,7 @@ def _acceptance(columns: dict[str, list[NDArray[Any]]]) -> dict[str, Any]:
 
 def _experts(columns: dict[str, list[NDArray[Any]]], num_layers: int) -> dict[str, Any]:
     c = {name: np.concatenate(arrays) for name, arrays in columns.items()}
-    sides = (c["before"], c["after"], c["happened"])
+    sides = (c["before"], c["after"], c["happened"], c["outcome"])
     layers = [f"layer {i}" for i in range(num_layers)]
     depths = [f"depth {d}" for d in range(7)]
     places = [f"layer {i}, {s}" for i in range(num_layers) for s in ("missing", "resident")]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specfit.core.errors import BackendError
 from specfit.core.registry import Registry
 from specfit.core.tree import DraftLevel, DraftPlan, DraftTree, frontier
 
@@ -58,6 +59,13 @@ class Drafter(ABC):
         next_tokens : list of int
             The token after each of them: the last one is the root.
         """
+
+    def keep_states(self) -> int:
+        """Draft with hidden states from now on, `DraftLevel.states`; return their width D."""
+        raise BackendError(
+            f"the drafter '{self.name}' has no hidden states. Draft with an EAGLE-3 head, or "
+            f"choose a predictor that does without."
+        )
 
     def catch_up(self) -> None:  # noqa: B027 - optional hook
         """Do now what the next level would have to do first."""

@@ -109,10 +109,13 @@ class Eagle3Head:
         """Return what the head is fed with after it gave these hidden states [P, D]."""
         return self._norm(hidden, "norm.weight") if self.checkpoint.feeds_normed else hidden
 
+    def output(self, hidden: Tensor) -> Tensor:
+        """Return what the vocabulary projection is given after these hidden states [P, D]."""
+        return self._norm(hidden, "norm.weight") if self.checkpoint.norms_output else hidden
+
     def best(self, hidden: Tensor, top_k: int) -> Best:
         """Return the `top_k` most probable next tokens after each hidden state [P, D]."""
-        normed = self._norm(hidden, "norm.weight") if self.checkpoint.norms_output else hidden
-        logits = normed @ self._lm_head * self.checkpoint.logit_scale
+        logits = self.output(hidden) @ self._lm_head * self.checkpoint.logit_scale
         log_probs = F.log_softmax(logits, dim=-1)  # [P, Vd]
         best = log_probs.topk(min(top_k, log_probs.shape[-1]), dim=-1)
         return Best(
@@ -247,12 +250,18 @@ class Eagle3Drafter(Drafter):
 
     def __init__(self, head: Eagle3Head) -> None:
         self.head = head
+        self._keeps_states = False
         self.reset()
 
     @property
     def aux_layer_ids(self) -> tuple[int, ...]:
         """Target layers whose outputs the head reads."""
         return self.head.checkpoint.aux_layer_ids
+
+    def keep_states(self) -> int:
+        """See `Drafter.keep_states`."""
+        self._keeps_states = True
+        return len(self.head.checkpoint.tensors["norm.weight"])
 
     def reset(self) -> None:
         """Forget the text."""
@@ -338,10 +347,12 @@ class Eagle3Drafter(Drafter):
     def _children(self, nodes: NDArray[np.intp], hidden: Tensor, top_k: int) -> DraftLevel:
         best = self.head.best(hidden, top_k)
         count = best.tokens.shape[1]
+        states = self.head.output(hidden).cpu().numpy() if self._keeps_states else None
         return DraftLevel(
             parents=np.repeat(nodes.astype(np.int32), count),
             tokens=best.tokens.reshape(-1),
             log_probs=np.minimum(best.log_probs.reshape(-1), 0.0),
             ranks=np.arange(len(nodes) * count, dtype=np.int32) % count,
             entropies=np.repeat(best.entropies, count),
+            states=None if states is None else np.repeat(states, count, axis=0),
         )

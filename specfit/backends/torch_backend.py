@@ -204,6 +204,10 @@ class TorchBackend(Backend):
         self._check_started()
         self._store.bring_ahead(self._ahead.fetch(wanted, self.cache))
 
+    def keep_states(self) -> int:
+        """See `Backend.keep_states`."""
+        return super().keep_states() if self._drafter is None else self._drafter.keep_states()
+
     @torch.inference_mode()
     def draft_level(self, plan: DraftPlan, tree: DraftTree) -> DraftLevel:
         """See `Backend.draft_level`. Without a head the level is empty."""

@@ -31,6 +31,14 @@ Plans = Annotated[
         "chain:depth=8; give several.",
     ),
 ]
+States = Annotated[
+    bool,
+    typer.Option(
+        "--states",
+        help="Keep the draft head's hidden states, for predictors that look at them: "
+        "hidden-probe, target-routers.",
+    ),
+]
 
 
 @with_options
@@ -40,6 +48,7 @@ def record(
     prompts: options.PromptFile = None,
     prompt: options.Text = None,
     plans: Plans = [],  # noqa: B006 - typer copies
+    states: States = False,
     policy: options.OnePolicy = "specfit",
     settings: options.Settings = [],  # noqa: B006 - typer copies
     max_new_tokens: options.MaxNewTokens = 128,
@@ -61,29 +70,35 @@ def record(
     drawn = tuple(plan_from(spec) for spec in plans)
     with open_live(live_options) as live:
         requests = [live.request(text.text, max_new_tokens) for text in texts]
+        keeps_states = states or live.inputs.predictor.needs_states
+        width = live.backend.keep_states() if keeps_states else 0
         with keeping_prompts(out):
             if drawn:
                 with progress() as bars:
-                    record_positions(live, requests, drawn, out, bars)
+                    record_positions(live, requests, drawn, out, bars, width)
             else:
-                record_run(live, requests, chosen, out)
+                record_run(live, requests, chosen, out, width)
     if as_json:
         kind = "positions" if drawn else "run"
         print_json([{"trace": str(out), "kind": kind, "num_prompts": len(requests)}])
     print_note(f"{len(requests)} prompts recorded in {out}. Next: specfit replay {out}")
 
 
-def record_run(live: Live, requests: Sequence[Request], policy: Policy, out: Path) -> None:
-    """Decode the requests and write what happened in each cycle."""
+def record_run(
+    live: Live, requests: Sequence[Request], policy: Policy, out: Path, state_width: int = 0
+) -> None:
+    """Decode the requests and write what happened in each cycle, with states of this width."""
     from specfit.sim.record_run import RunRecorder
 
-    with run_writer(live, policy, out) as writer, progress() as bars:
+    with run_writer(live, policy, out, state_width) as writer, progress() as bars:
         loop = live.loop(policy, [RunRecorder(writer)])
         for request in bars.track(requests, description="recording"):
             loop.run(request)
 
 
-def run_writer(live: Live, policy: Policy, out: Path) -> AbstractContextManager[TraceWriter]:
+def run_writer(
+    live: Live, policy: Policy, out: Path, state_width: int = 0
+) -> AbstractContextManager[TraceWriter]:
     """Return the writer of a new run trace."""
     from specfit.sim.trace import TraceWriter, metadata_of
 
@@ -93,6 +108,7 @@ def run_writer(live: Live, policy: Policy, out: Path) -> AbstractContextManager[
         hardware=live.profile,
         specs={"policy": policy.to_spec(), **live.specs()},
         sampling=live.options.sampling,
+        state_width=state_width,
     )
     return TraceWriter.create(out, metadata)
 
@@ -103,6 +119,7 @@ def record_positions(
     plans: tuple[DraftPlan, ...],
     out: Path,
     bars: Progress,
+    state_width: int = 0,
 ) -> None:
     """Write, for every position of the target's texts, all that the plans draw there."""
     from specfit.sim import record_positions as recording
@@ -115,6 +132,7 @@ def record_positions(
         hardware=live.profile,
         specs=live.specs(),
         sampling=live.options.sampling,
+        state_width=state_width,
     )
     lengths = [request.max_new_tokens for request in requests]
     task = bars.add_task("recording every position", total=sum(lengths))

@@ -218,6 +218,13 @@ class Backend(ABC):
         """Copy experts ahead of the next pass: how much each is wanted, float32[L, E]; 0 not."""
         raise BackendError(f"{type(self).__name__} does not prefetch. Leave the prefetcher out.")
 
+    def keep_states(self) -> int:
+        """Draft trees with the drafter's hidden states from now on; return their width D."""
+        raise BackendError(
+            f"{type(self).__name__} has no hidden states of a drafter. Choose a predictor that "
+            f"does without."
+        )
+
     def close(self) -> None:  # noqa: B027 - optional hook
         """Free what the backend holds; harmless when called twice."""
 

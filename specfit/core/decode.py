@@ -168,6 +168,8 @@ class DecodeLoop:
         self.policy.reset()
         self.acceptance.reset()
         rng = np.random.default_rng(self.policy_key)
+        if self.predictor.needs_states:
+            self.backend.keep_states()
         prefill = self.backend.start(request)
         for observer in self.observers:
             observer.on_start(request, prefill)

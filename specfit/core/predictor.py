@@ -30,6 +30,11 @@ class CoveragePredictor(ABC):
         """
         return 1.0
 
+    @property
+    def needs_states(self) -> bool:
+        """Whether it looks at `DraftTree.states`, which are kept for those alone that do."""
+        return False
+
     @abstractmethod
     def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
         """Return the probability that each node from `first` on is routed to each expert.

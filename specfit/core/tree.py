@@ -5,7 +5,7 @@ Knows tokens, parents and the drafter's probabilities. Knows nothing of experts 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from specfit.core._kernels import (
 from specfit.core.errors import InvalidPlanError, InvalidTreeError
 
 _Array = TypeVar("_Array", bound="NDArray[Any]")
+Rows = slice | NDArray[np.integer[Any]] | NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ class DraftLevel:
         Rank among its siblings, 0 the most probable.
     entropies : float32[n]
         Entropy in nats of the drafter's distribution at the parent.
+    states : float32[n, D], optional
+        The drafter's hidden state at the parent, where it keeps them; see `Backend.keep_states`.
     """
 
     parents: NDArray[np.int32]
@@ -90,9 +93,14 @@ class DraftLevel:
     log_probs: NDArray[np.float32]
     ranks: NDArray[np.int32]
     entropies: NDArray[np.float32]
+    states: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def take(self, rows: Rows) -> DraftLevel:
+        """Return these nodes of the level alone."""
+        return DraftLevel(**_rows(self, rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,12 +119,15 @@ class DraftTree:
         Rank among the siblings, 0 the most probable; 0 at the root.
     entropies : float32[N]
         Entropy in nats of the drafter's distribution at the parent; 0 at the root.
+    states : float32[N, D], optional
+        The drafter's hidden state at the parent, before its vocabulary projection; 0 at the root.
+        None where the drafter has none, or nobody wants them; see `Backend.keep_states`.
 
     Raises
     ------
     InvalidTreeError
         Shapes differ, a parent does not come before its child, or a log probability is NaN or
-        positive; the message names the index and the value.
+        positive; the message names the index and the value. Or a state is not finite.
     """
 
     tokens: NDArray[np.int64]
@@ -124,11 +135,14 @@ class DraftTree:
     log_probs: NDArray[np.float32]
     ranks: NDArray[np.int32]
     entropies: NDArray[np.float32]
+    states: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         _check_tree(self)
         for array in (self.tokens, self.parents, self.log_probs, self.ranks, self.entropies):
             array.setflags(write=False)
+        if self.states is not None:
+            self.states.setflags(write=False)
 
     @classmethod
     def root(cls, token: int) -> DraftTree:
@@ -176,12 +190,11 @@ class DraftTree:
         """
         tree: DraftTree = object.__new__(DraftTree)
         arrays: dict[str, NDArray[Any]] = {
-            "tokens": np.concatenate((self.tokens, level.tokens)),
-            "parents": np.concatenate((self.parents, level.parents)),
-            "log_probs": np.concatenate((self.log_probs, level.log_probs)),
-            "ranks": np.concatenate((self.ranks, level.ranks)),
-            "entropies": np.concatenate((self.entropies, level.entropies)),
+            name: np.concatenate((getattr(self, name), getattr(level, name)))
+            for name in ("tokens", "parents", "log_probs", "ranks", "entropies")
         }
+        if self.states is not None or level.states is not None:
+            arrays["states"] = _grown_states(self, level)
         for array in arrays.values():
             array.setflags(write=False)
         tree.__dict__.update(arrays)
@@ -194,13 +207,11 @@ class DraftTree:
             raise InvalidTreeError(
                 f"the first nodes of a tree of {len(self)} are 1 to {len(self)}; got {num_nodes}."
             )
-        return DraftTree(
-            tokens=self.tokens[:num_nodes].copy(),
-            parents=self.parents[:num_nodes].copy(),
-            log_probs=self.log_probs[:num_nodes].copy(),
-            ranks=self.ranks[:num_nodes].copy(),
-            entropies=self.entropies[:num_nodes].copy(),
-        )
+        return DraftTree(**_rows(self, np.arange(num_nodes)))
+
+    def level(self, nodes: Rows) -> DraftLevel:
+        """Return nodes of one depth as the level that they were drafted in."""
+        return DraftLevel(**_rows(self, nodes))
 
     @cached_property
     def depths(self) -> NDArray[np.int32]:
@@ -327,6 +338,25 @@ def _read_only(array: _Array) -> _Array:
     return array
 
 
+def _rows(source: DraftLevel | DraftTree, rows: Rows) -> dict[str, Any]:
+    """Return the fields, which levels and trees have in common, of some nodes."""
+    arrays = {f.name: getattr(source, f.name) for f in fields(source)}
+    return {name: None if a is None else a[rows] for name, a in arrays.items()}
+
+
+def _grown_states(tree: DraftTree, level: DraftLevel) -> NDArray[np.float32]:
+    """Return the states of the tree's nodes and of the level's."""
+    known, new = tree.states, level.states
+    if known is None and new is not None and len(tree) == 1:
+        known = np.zeros((1, *new.shape[1:]), np.float32)
+    if known is None or new is None or known.shape[1:] != new.shape[1:]:
+        of_tree, of_level = (None if x is None else list(x.shape) for x in (known, new))
+        raise InvalidTreeError(
+            f"all drafted nodes have a state of one width, or none has; got {of_tree}, {of_level}."
+        )
+    return np.concatenate((known, new))
+
+
 def _check_tree(tree: DraftTree, first: int = 0) -> None:
     """Raise unless the nodes from `first` on are those of a tree."""
     n = len(tree.tokens)
@@ -340,6 +370,18 @@ def _check_tree(tree: DraftTree, first: int = 0) -> None:
     node = first_fault(tree.parents, tree.log_probs, first)
     if node >= 0:
         raise InvalidTreeError(_fault(node, int(tree.parents[node]), float(tree.log_probs[node])))
+    if tree.states is not None:
+        _check_states(tree.states, n, first)
+
+
+def _check_states(states: NDArray[np.float32], num_nodes: int, first: int) -> None:
+    if states.dtype != np.float32 or states.ndim != 2 or len(states) != num_nodes:
+        raise InvalidTreeError(
+            f"states must be float32[{num_nodes}, D], one for each node; "
+            f"got {states.dtype}{list(states.shape)}."
+        )
+    if not np.isfinite(states[first:]).all():
+        raise InvalidTreeError("states must be finite; got NaN or infinity.")
 
 
 def _fault(node: int, parent: int, log_prob: float) -> str:

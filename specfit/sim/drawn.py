@@ -61,15 +61,7 @@ class DrawnTree:
 
     def level(self, number: int) -> DraftLevel:
         """Return level `number`, 1 for the root's children."""
-        nodes = slice(self._bounds[number], self._bounds[number + 1])
-        tree = self.tree
-        return DraftLevel(
-            tree.parents[nodes],
-            tree.tokens[nodes],
-            tree.log_probs[nodes],
-            tree.ranks[nodes],
-            tree.entropies[nodes],
-        )
+        return self.tree.level(slice(self._bounds[number], self._bounds[number + 1]))
 
 
 EMPTY_LEVEL = DraftLevel(
@@ -119,8 +111,9 @@ def drawn_by_plan(
     place[nodes] = np.arange(len(nodes), dtype=np.int32)
     parents = place[trie.parents[nodes]]
     parents[0] = -1
+    drawn = trie.level(nodes)
     tree = DraftTree(
-        trie.tokens[nodes], parents, trie.log_probs[nodes], trie.ranks[nodes], trie.entropies[nodes]
+        drawn.tokens, parents, drawn.log_probs, drawn.ranks, drawn.entropies, drawn.states
     )
     return DrawnTree(tree, nodes.astype(np.int64), is_exhausted)
 

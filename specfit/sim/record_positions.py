@@ -6,7 +6,7 @@ The text is the target's own, one token a pass, so it does not depend on the pla
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,15 +70,7 @@ class _Trie:
         new = np.array([node is None for node in known], bool)
         first = len(self.tree)
         if new.any():
-            self.tree = self.tree.grow(
-                DraftLevel(
-                    parents[new],
-                    level.tokens[new],
-                    level.log_probs[new],
-                    level.ranks[new],
-                    level.entropies[new],
-                )
-            )
+            self.tree = self.tree.grow(replace(level, parents=parents).take(new))
         for node in range(first, len(self.tree)):
             key = int(self.tree.parents[node]), int(self.tree.tokens[node])
             self.children[key] = node

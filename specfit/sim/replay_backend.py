@@ -124,6 +124,10 @@ class ReplayBackend(Backend):
         """See `Backend.prefetch`. What is fetched is resident at once; its time goes by later."""
         self._ahead.fetch(wanted, self.cache, self.host, self._now_s)
 
+    def keep_states(self) -> int:
+        """See `Backend.keep_states`; those of the trace are always there."""
+        return self.trace.require_states()
+
     def routing_of(self, selection: Selection) -> NDArray[np.int16]:
         """Return the experts that the target was recorded to use at selected nodes: an oracle.
 

@@ -26,7 +26,8 @@ class CoveragePredictorContract(Contract):
     """V1 to V4. ``make`` returns the predictor of a target of shape `geometry`.
 
     A predictor with a method ``connect(backend)`` is connected to the backend before it is asked,
-    and caught if it makes use of that.
+    and caught if it makes use of that. One that looks at the drafter's hidden states gets trees
+    with states; if it has a `width`, they are that wide.
     """
 
     geometry: ClassVar[ModelGeometry] = example_geometry(num_layers=3)
@@ -101,7 +102,7 @@ class CoveragePredictorContract(Contract):
             answers = []
             history = self._made_up_history(num_tokens)
             for context_share in (0.0, 5.0):
-                backend = toy_backend(geometry=self.geometry, context_share=context_share)
+                backend = self._backend(context_share)
                 predictor = self.make_for(backend)
                 tree = DraftTree.root(backend.start(Request((1, 2, 3), 8)).first_token)
                 tree = tree.grow(backend.draft_level(DraftPlan(1, 3, 4), tree))
@@ -123,12 +124,20 @@ class CoveragePredictorContract(Contract):
         """Ask a fresh predictor for the nodes from `first` on."""
         return self.make_for(case.backend).predict(tree or case.tree, case.history, first)
 
+    def _backend(self, context_share: float = 0.5) -> ToyBackend:
+        """Return a toy that drafts with states if the predictor looks at them."""
+        backend = toy_backend(geometry=self.geometry, context_share=context_share)
+        predictor = self.make()
+        if predictor.needs_states:
+            backend.keep_states(getattr(predictor, "width", None))
+        return backend
+
     def _cases(self) -> list[_Case]:
         """Return drafted trees with histories: none, short and long."""
         plan = DraftPlan(3, 3, 64)
         cases = []
         for num_tokens in (1, 7, 60):
-            backend = toy_backend(geometry=self.geometry)
+            backend = self._backend()
             prompt = tuple(np.random.default_rng(num_tokens).integers(0, 32, num_tokens).tolist())
             prefill = backend.start(Request(prompt, 8))
             tree = DraftTree.root(prefill.first_token)
@@ -152,8 +161,8 @@ class _Case:
     def digest(self) -> tuple[bytes, ...]:
         length = self.history.num_tokens
         known = (np.array(length), self.history.ages, self.history.recent(length))
-        arrays = (*known, self.tree.tokens, self.tree.log_probs)
-        return tuple(array.tobytes() for array in arrays)
+        arrays = (*known, self.tree.tokens, self.tree.log_probs, self.tree.states)
+        return tuple(array.tobytes() for array in arrays if array is not None)
 
 
 def check_predictor(

@@ -119,6 +119,12 @@ class ToyBackend(Backend):
         self._request: Request | None = None
         self._context: list[int] = []  # committed tokens, the next root included
         self._state = 0  # hash of the context without the next root
+        self._state_width = 0
+
+    def keep_states(self, width: int | None = None) -> int:
+        """See `Backend.keep_states`: a state is the drafter's logits, repeated to `width`."""
+        self._state_width = width or self.geometry.vocab_size
+        return self._state_width
 
     def start(self, request: Request) -> Prefill:
         """See `Backend.start`. The cache starts empty and is filled by the prompt."""
@@ -145,16 +151,20 @@ class ToyBackend(Backend):
         first = len(tree) == 1
         self._now_s += self.profile.first_level_s if first else self.profile.level_s
         rows = self._rows(self._node_states(tree)[parents])
-        log_probs = _log_softmax(self.model.overconfidence * self.model.draft_logits[rows])
+        logits = self.model.draft_logits[rows]
+        log_probs = _log_softmax(self.model.overconfidence * logits)
         width = min(plan.top_k, self.geometry.vocab_size)
         best = np.argsort(-log_probs, axis=1, kind="stable")[:, :width]  # [n, width]
         entropies = -(np.exp(log_probs) * log_probs).sum(axis=1)
+        columns = np.arange(self._state_width) % self.geometry.vocab_size
+        states = logits[:, columns].astype(np.float32) if self._state_width else None
         return DraftLevel(
             parents=np.repeat(parents, width).astype(np.int32),
             tokens=best.ravel().astype(np.int64),
             log_probs=np.take_along_axis(log_probs, best, 1).ravel().astype(np.float32),
             ranks=np.tile(np.arange(width, dtype=np.int32), len(parents)),
             entropies=np.repeat(entropies, width).astype(np.float32),
+            states=None if states is None else np.repeat(states, width, axis=0),
         )
 
     def verify(self, tree: DraftTree, selection: Selection) -> Verification:

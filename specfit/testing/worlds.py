@@ -74,9 +74,9 @@ class ShapedToy(ToyBackend):
         """See `Backend.draft_level`."""
         level = super().draft_level(plan, tree)
         if self.shape == "dry" or (self.shape == "star" and len(tree) > 1):
-            return _take(level, [])
+            return level.take(slice(0))
         if self.shape == "chain":
-            return _take(level, [0])
+            return level.take(slice(1))
         if self.shape == "ties":
             return replace(level, log_probs=np.full_like(level.log_probs, np.log(1 / 64)))
         if self.shape == "impossible":
@@ -144,7 +144,7 @@ class RelabelledToy(ToyBackend):
     def draft_level(self, plan: DraftPlan, tree: DraftTree) -> DraftLevel:
         """See `Backend.draft_level`."""
         level = super().draft_level(plan, tree)
-        return _take(level, np.lexsort((-level.ranks, level.parents)))
+        return level.take(np.lexsort((-level.ranks, level.parents)))
 
 
 @dataclass(frozen=True)
@@ -180,14 +180,3 @@ def world(
 
     name = f"{shape} drafts, cache {cache}"
     return World(name, make, Request(max_new_tokens=num_tokens, **request))
-
-
-def _take(level: DraftLevel, chosen: Sequence[int] | NDArray[np.intp]) -> DraftLevel:
-    index = np.asarray(chosen, np.intp)
-    return DraftLevel(
-        parents=level.parents[index],
-        tokens=level.tokens[index],
-        log_probs=level.log_probs[index],
-        ranks=level.ranks[index],
-        entropies=level.entropies[index],
-    )

@@ -21,7 +21,7 @@ from specfit.core.tree import DraftPlan, DraftTree
 from specfit.sim.trace.columns import ListColumn, has_nulls, list_column, scalar_column
 from specfit.sim.trace.metadata import TraceMetadata
 from specfit.sim.trace.rows import Answers, CycleRow, Decisions, PositionRow, PromptRow, Row
-from specfit.sim.trace.schema import DECISIONS, PROMPTS, ROW_TABLES, routing_dtype, unpack_routing
+from specfit.sim.trace.schema import DECISIONS, PROMPTS, routing_dtype, row_schema, unpack_routing
 
 STOP_REASONS = ("stop", "length")
 
@@ -58,7 +58,8 @@ class RowTable:
 
     def __init__(self, table: pa.Table, metadata: TraceMetadata) -> None:
         self._metadata = metadata
-        self._columns = _Columns(table, ROW_TABLES[metadata.kind][1])
+        schema = row_schema(metadata.kind, with_states=metadata.state_width > 0)
+        self._columns = _Columns(table, schema)
         self._columns.check_routing(metadata.geometry)
         _check_trees(self._columns, metadata.geometry)
         if (np.diff(self.positions) <= 0).any():
@@ -227,14 +228,29 @@ def _check_prompt(prompt: PromptRow) -> None:
         )
 
 
-def _tree(columns: _Columns, row: int) -> DraftTree:
+def _tree(columns: _Columns, row: int, metadata: TraceMetadata) -> DraftTree:
     return DraftTree(
         tokens=columns["tokens"][row].astype(np.int64),
         parents=columns["parents"][row],
         log_probs=columns["log_probs"][row],
         ranks=columns["ranks"][row],
         entropies=columns["entropies"][row],
+        states=_states(columns, row, metadata.state_width) if metadata.state_width else None,
     )
+
+
+def _states(columns: _Columns, row: int, width: int) -> NDArray[np.float32]:
+    """Return the state of every node: that of its parent, of which one is stored."""
+    stored, parents = columns["states"][row], columns["parents"][row]
+    above, place = np.unique(parents[1:], return_inverse=True)
+    if len(stored) != len(above) * width:
+        raise TraceFormatError(
+            f"states must hold {width} numbers for each of the {len(above)} nodes that have "
+            f"children; got {len(stored)}."
+        )
+    states = np.zeros((len(parents), width), np.float32)
+    states[1:] = stored.reshape(-1, width)[place]
+    return states
 
 
 def _answers(columns: _Columns, row: int, num_nodes: int, geometry: ModelGeometry) -> Answers:
@@ -253,7 +269,7 @@ def _answers(columns: _Columns, row: int, num_nodes: int, geometry: ModelGeometr
 
 
 def _cycle(columns: _Columns, row: int, metadata: TraceMetadata) -> CycleRow:
-    tree = _tree(columns, row)
+    tree = _tree(columns, row, metadata)
     answered = columns["answered"][row]
     _check_ascending("answered", answered, len(tree))
     if (np.diff(tree.depths) < 0).any():
@@ -338,7 +354,7 @@ def _check_ascending(
 
 
 def _position(columns: _Columns, row: int, metadata: TraceMetadata) -> PositionRow:
-    trie = _tree(columns, row)
+    trie = _tree(columns, row, metadata)
     sizes, levels = columns["plan_sizes"][row].tolist(), columns["plan_levels"][row].tolist()
     nodes = columns["plan_nodes"][row]
     num_plans = len(metadata.plans)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specfit.core.errors import InvalidTreeError
 from specfit.core.experts import ModelGeometry
 from specfit.core.tree import DraftTree
+from specfit.sim.trace.metadata import TraceMetadata
 from specfit.sim.trace.rows import Answers, CycleRow, Decisions, PositionRow, PromptRow, Row
 from specfit.sim.trace.schema import DECISIONS, pack_routing
 
@@ -37,13 +39,13 @@ def encode_prompt(
     }
 
 
-def encode_row(row: Row, geometry: ModelGeometry) -> dict[str, Any]:
+def encode_row(row: Row, metadata: TraceMetadata) -> dict[str, Any]:
     """Return a cycle or a position as a row of its table."""
-    return (
-        _encode_cycle(row, geometry)
-        if isinstance(row, CycleRow)
-        else _encode_position(row, geometry)
-    )
+    if isinstance(row, CycleRow):
+        encoded, tree = _encode_cycle(row, metadata.geometry), row.tree
+    else:
+        encoded, tree = _encode_position(row, metadata.geometry), row.trie
+    return {**encoded, "states": _encode_states(tree)} if metadata.state_width else encoded
 
 
 def _encode_cycle(row: CycleRow, geometry: ModelGeometry) -> dict[str, Any]:
@@ -93,6 +95,19 @@ def _encode_tree(tree: DraftTree) -> dict[str, Any]:
         "ranks": tree.ranks,
         "entropies": tree.entropies,
     }
+
+
+def _encode_states(tree: DraftTree) -> NDArray[np.float32]:
+    """Return the state at each node that has children, one after the other, as they are stored."""
+    if len(tree) == 1:
+        return np.zeros(0, np.float32)
+    if tree.states is None:
+        raise InvalidTreeError(
+            "a trace with hidden states holds one of every drafted node; got a tree without. Call "
+            "keep_states of the backend before it drafts."
+        )
+    _, first_children = np.unique(tree.parents[1:], return_index=True)
+    return tree.states[1 + first_children].ravel()
 
 
 def _encode_answers(answers: Answers, geometry: ModelGeometry) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from specfit.core.experts import ModelGeometry
 from specfit.core.noise import Sampling
 from specfit.core.profile import HardwareProfile
 from specfit.core.tree import DraftPlan
-from specfit.sim.trace.schema import FORMAT_VERSION, KINDS, ORIGINS
+from specfit.sim.trace.schema import FORMAT_VERSION, KINDS, ORIGINS, PLAIN_VERSION
 
 METADATA_NAME = "metadata.json"
 MAX_METADATA_BYTES = 4 * 2**20
+MAX_STATE_WIDTH = 2**16
 
 _TEXTS = ("model", "drafter", "tokenizer_hash", "weight_format", "precision")
 _LIMITS = {
@@ -56,6 +57,8 @@ class TraceMetadata:
         Specs of the policy, cache, prefetcher, cost model and predictors of a run.
     num_prompts : int, optional
         Prompts in the finished trace; absent while it is being recorded.
+    state_width : int
+        Width D of the drafter's hidden states in the rows; 0 where they hold none.
     """
 
     kind: str
@@ -72,6 +75,7 @@ class TraceMetadata:
     backend: Mapping[str, Any] = field(default_factory=dict)
     specs: Mapping[str, Any] = field(default_factory=dict)
     num_prompts: int | None = None
+    state_width: int = field(default=0, repr=False)  # fingerprints without it stay as they were
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -85,6 +89,10 @@ class TraceMetadata:
                 "a position-complete trace names the plans recorded; got none. Name one."
             )
         _check_geometry(self.geometry)
+        if not 0 <= self.state_width <= MAX_STATE_WIDTH:
+            raise TraceFormatError(
+                f"state_width must be 0 to {MAX_STATE_WIDTH}; got {self.state_width}."
+            )
 
     def finished(self, num_prompts: int | None) -> TraceMetadata:
         """Return the metadata of the trace with so many prompts; None says it is being written."""
@@ -92,7 +100,10 @@ class TraceMetadata:
 
     def write(self, folder: Path) -> None:
         """Write `metadata.json` in one step: a reader sees the old file or the new one."""
-        table = {"format_version": FORMAT_VERSION, **asdict(self)}
+        version = FORMAT_VERSION if self.state_width else PLAIN_VERSION
+        table = {"format_version": version, **asdict(self)}
+        if not self.state_width:
+            del table["state_width"]
         try:
             text = json.dumps(table, indent=2, default=str, allow_nan=False) + "\n"
         except ValueError as error:
@@ -115,8 +126,10 @@ class TraceMetadata:
         """
         path = folder / METADATA_NAME
         table = _load_json(path)
-        _check_version(table.pop("format_version", None), path)
+        version = _version(table.pop("format_version", None), path)
         known = [f.name for f in fields(cls)]
+        if version <= PLAIN_VERSION:
+            known.remove("state_width")
         _check_keys(table, known, path)
         try:
             return cls(
@@ -131,6 +144,7 @@ class TraceMetadata:
                     "backend": _mapping(table["backend"]),
                     "specs": _mapping(table["specs"]),
                     "num_prompts": _count(table["num_prompts"]),
+                    "state_width": _width(table.get("state_width", 0)),
                 }
             )
         except SpecfitError as error:
@@ -145,6 +159,7 @@ def metadata_of(
     hardware: HardwareProfile | None = None,
     specs: Mapping[str, Any] | None = None,
     sampling: Sampling | None = None,
+    state_width: int = 0,
 ) -> TraceMetadata:
     """Return the metadata of a trace recorded from `backend`."""
     said = backend.describe()
@@ -159,6 +174,7 @@ def metadata_of(
         hardware=hardware,
         backend=said,
         specs=specs or {},
+        state_width=state_width,
     )
 
 
@@ -180,7 +196,7 @@ def _load_json(path: Path) -> dict[str, Any]:
     return _mapping(table, f"{path} must hold one JSON object")
 
 
-def _check_version(version: object, path: Path) -> None:
+def _version(version: object, path: Path) -> int:
     if type(version) is not int or version < 1:
         raise TraceFormatError(f"{path}: format_version must be 1 or more; got {version!r}.")
     if version > FORMAT_VERSION:
@@ -188,6 +204,7 @@ def _check_version(version: object, path: Path) -> None:
             f"{path}: format version {version} is newer than {FORMAT_VERSION}, the newest that "
             f"this specfit reads. Update specfit."
         )
+    return version
 
 
 def _check_keys(table: Mapping[str, Any], known: list[str], path: Path) -> None:
@@ -259,4 +276,10 @@ def _text(table: Mapping[str, Any], key: str) -> str:
 def _count(value: object) -> int | None:
     if value is not None and (type(value) is not int or value < 0):
         raise TraceFormatError(f"num_prompts must be a count or null; got {str(value)[:80]!r}.")
+    return value
+
+
+def _width(value: object) -> int:
+    if type(value) is not int:
+        raise TraceFormatError(f"state_width must be a count; got {str(value)[:80]!r}.")
     return value

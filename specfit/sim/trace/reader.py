@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specfit.core.backend import Request
-from specfit.core.errors import TraceFormatError
+from specfit.core.errors import TraceCoverageError, TraceFormatError
 from specfit.sim.trace.decode import RowTable, decode_prompts
 from specfit.sim.trace.metadata import TraceMetadata
 from specfit.sim.trace.parquet import open_parquet, read_footer, read_group, reading
@@ -176,6 +176,21 @@ class TraceReader:
         elif expected != self.num_prompts:
             missing.append(f"{expected} prompts were recorded, {self.num_prompts} are there")
         return missing
+
+    def require_states(self) -> int:
+        """Return the width of the drafter's hidden states in the rows.
+
+        Raises
+        ------
+        TraceCoverageError
+            The trace holds none.
+        """
+        if not self.metadata.state_width:
+            raise TraceCoverageError(
+                f"{self.folder} holds no hidden states of the drafter, which the predictor looks "
+                f"at. Record with --states, or choose a predictor that does without."
+            )
+        return self.metadata.state_width
 
     def prompts(self) -> Iterator[RecordedPrompt]:
         """Yield the prompts in order.

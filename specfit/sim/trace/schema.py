@@ -8,8 +8,11 @@ from numpy.typing import NDArray
 
 from specfit.core.experts import ModelGeometry
 
-FORMAT_VERSION = 2
-"""Version that this package writes. It reads every version up to this one."""
+FORMAT_VERSION = 3
+"""Newest version that this package writes and reads; it reads every version up to this one."""
+
+PLAIN_VERSION = 2
+"""Version that is written where a trace holds no states of the drafter: nothing else is new."""
 
 KINDS = ("run", "positions")
 ORIGINS = ("recorded", "synthetic")
@@ -112,7 +115,16 @@ DECISIONS = (
 )
 """Columns of a run that follow from policy and cache, and that `strip_decisions` removes."""
 
+STATES = pa.field("states", _FLOATS, nullable=False)
+"""Column of both row tables, where a trace holds the drafter's hidden states."""
+
 ROW_TABLES = {"run": ("cycles", CYCLES), "positions": ("positions", POSITIONS)}
+
+
+def row_schema(kind: str, *, with_states: bool) -> pa.Schema:
+    """Return the columns of a trace's rows."""
+    schema = ROW_TABLES[kind][1]
+    return schema.append(STATES) if with_states else schema
 
 
 def routing_dtype(geometry: ModelGeometry) -> np.dtype[np.unsignedinteger]:

@@ -20,13 +20,13 @@ from specfit.sim.trace.encode import encode_prompt, encode_row
 from specfit.sim.trace.metadata import TraceMetadata
 from specfit.sim.trace.parts import open_name, publish
 from specfit.sim.trace.rows import PromptRow, Row
-from specfit.sim.trace.schema import PROMPTS, ROW_TABLES
+from specfit.sim.trace.schema import PROMPTS, ROW_TABLES, row_schema
 
 PART_BYTES = 2**18
-"""A part is published when a prompt ends and the part holds at least so many bytes of routing."""
+"""A part is published when a prompt ends and it holds so many bytes of routing and states."""
 
 ROW_GROUP_BYTES = 2**23
-"""A row group is flushed when it holds so many bytes of routing."""
+"""A row group is flushed when it holds so many bytes of routing and states."""
 
 
 class TraceWriter:
@@ -41,7 +41,8 @@ class TraceWriter:
         self.folder = folder
         self.metadata = metadata
         self._part_bytes = part_bytes
-        self._table, self._schema = ROW_TABLES[metadata.kind]
+        self._table = ROW_TABLES[metadata.kind][0]
+        self._schema = row_schema(metadata.kind, with_states=metadata.state_width > 0)
         self._part = 0
         self._prompt = 0
         self._num_rows = 0  # rows of the open prompt
@@ -81,9 +82,11 @@ class TraceWriter:
             raise TraceFormatError(
                 f"rows of prompt {self._prompt} come next; got one of prompt {row.prompt}."
             )
-        encoded = encode_row(row, self.metadata.geometry)
+        encoded = encode_row(row, self.metadata)
         self._buffer.append(encoded)
         self._buffer_bytes += len(encoded["routing"])
+        if self.metadata.state_width:
+            self._buffer_bytes += encoded["states"].nbytes
         self._num_rows += 1
         if self._buffer_bytes >= ROW_GROUP_BYTES:
             self._flush()
@@ -183,8 +186,8 @@ def _parquet(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         path,
         schema,
-        # Routing hardly shrinks, and unpacking it would take most of the time of a replay.
-        compression={n: "none" if n == "routing" else "lz4" for n in schema.names},
+        # Both hardly shrink, and unpacking them would take most of the time of a replay.
+        compression={n: "none" if n in ("routing", "states") else "lz4" for n in schema.names},
         use_dictionary=False,
         write_statistics=False,
         write_page_checksum=True,

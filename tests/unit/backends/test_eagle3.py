@@ -81,6 +81,23 @@ def test_a_tree_is_what_its_paths_say(drafter: Eagle3Drafter) -> None:
     check_tree(tree, head_tensors())
 
 
+def test_states_are_what_the_vocabulary_projection_is_given(drafter: Eagle3Drafter) -> None:
+    """Kept only when they are wanted; nothing else about the tree changes."""
+    plain = draw(drafter)
+    assert plain.states is None
+    assert drafter.keep_states() == D
+    tree = draw(drafter)
+    assert tree.tokens.tolist() == plain.tokens.tolist()
+    assert tree.log_probs.tobytes() == plain.log_probs.tobytes()
+    tensors = head_tensors()
+    logits = torch.from_numpy(tree.states[1:].copy()) @ tensors["lm_head.weight"].T
+    ids = (tensors["d2t"] + torch.arange(len(tensors["d2t"]))).tolist()
+    for node, expected in enumerate(logits.log_softmax(-1), 1):
+        column = ids.index(int(tree.tokens[node]))
+        np.testing.assert_allclose(tree.log_probs[node], expected[column], atol=2e-5)
+    assert not tree.states[0].any()
+
+
 @pytest.mark.parametrize("flag", ["norm_before_residual", "input_norm", "q_norm", "rope_theta"])
 @pytest.mark.parametrize("kind", [Eagle3Head, CompiledHead])
 def test_flags_of_newer_heads(tmp_path: Path, kind: type[Eagle3Head], flag: str) -> None:

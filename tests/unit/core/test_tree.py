@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -233,3 +234,53 @@ def test_the_most_probable_nodes_are_the_best_selection_of_their_number() -> Non
                 closed[len(nodes)] = max(closed.get(len(nodes), 0.0), value)
         found = np.cumsum(t.path_probs[order])
         assert found.tolist() == pytest.approx([closed[n] for n in range(1, len(t) + 1)])
+
+
+def with_states(width: int = 2) -> DraftTree:
+    """Return the tree with the number of the parent as the state of each node; 0 at the root."""
+    states = np.repeat(np.maximum(PARENTS, 0)[:, None], width, axis=1).astype(np.float32)
+    return replace(tree(), states=states)
+
+
+def test_states_grow_level_by_level_from_a_root_that_has_none() -> None:
+    whole = with_states()
+    grown = DraftTree.root(int(whole.tokens[0]))
+    assert grown.states is None
+    for depth in range(1, whole.num_levels + 1):
+        grown = grown.grow(whole.level(np.flatnonzero(whole.depths == depth)))
+    assert np.array_equal(grown.states, whole.states)
+    assert not grown.states.flags.writeable
+    assert grown.first(3).states.tolist() == whole.states[:3].tolist()
+    assert tree().level(slice(1, 3)).states is None
+
+
+def test_some_nodes_of_a_level_are_taken() -> None:
+    level = with_states().level(slice(1, 4)).take(np.array([True, False, True]))
+    assert len(level) == 2
+    assert level.tokens.tolist() == tree().tokens[[1, 3]].tolist()
+    assert level.parents.tolist() == PARENTS[[1, 3]].tolist()
+    assert level.states.tolist() == with_states().states[[1, 3]].tolist()
+
+
+def test_all_drafted_nodes_have_states_of_one_width_or_none_has() -> None:
+    first, rest = with_states().first(3), slice(3, 4)
+    with pytest.raises(InvalidTreeError, match=r"of one width, or none has; got \[3, 2\], None"):
+        first.grow(tree().level(rest))
+    with pytest.raises(InvalidTreeError, match=r"got None, \[1, 2\]"):
+        tree().first(3).grow(with_states().level(rest))
+    with pytest.raises(InvalidTreeError, match=r"got \[3, 2\], \[1, 5\]"):
+        first.grow(with_states(5).level(rest))
+
+
+@pytest.mark.parametrize(
+    ("states", "message"),
+    [
+        (np.zeros((6, 2), np.float32), r"float32\[7, D\], one for each node; got float32\[6, 2\]"),
+        (np.zeros(7, np.float32), r"got float32\[7\]"),
+        (np.zeros((7, 2)), "got float64"),
+        (np.full((7, 2), np.nan, np.float32), "must be finite; got NaN or infinity"),
+    ],
+)
+def test_states_are_finite_numbers_one_row_a_node(states: Any, message: str) -> None:
+    with pytest.raises(InvalidTreeError, match=message):
+        replace(tree(), states=states)

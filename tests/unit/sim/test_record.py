@@ -28,7 +28,7 @@ class DryBackend(ToyBackend):
         level = super().draft_level(plan, tree)
         if tree.num_levels < 2:
             return level
-        return DraftLevel(*(getattr(level, name)[:0] for name in level.__dataclass_fields__))
+        return level.take(slice(0))
 
 
 class WatchedBackend(ToyBackend):

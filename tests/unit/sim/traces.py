@@ -42,18 +42,25 @@ def write_run(
     cache_spec: str = CACHE,
     requests: Sequence[Request] = REQUESTS,
     part_bytes: int = 1,
+    with_states: bool = False,
 ) -> list[DecodeResult]:
     """Decode on the toy backend, record the run, and return the live results."""
     backend = toy_backend(cache_spec)
-    with TraceWriter.create(folder, metadata_of(backend, "run"), part_bytes=part_bytes) as writer:
+    width = backend.keep_states() if with_states else 0
+    metadata = metadata_of(backend, "run", state_width=width)
+    with TraceWriter.create(folder, metadata, part_bytes=part_bytes) as writer:
         loop = DecodeLoop(backend, policy, **parts(backend), observers=[RunRecorder(writer)])
         return [loop.run(request) for request in requests]
 
 
-def write_positions(folder: Path, plans: Sequence[DraftPlan] = PLANS) -> None:
+def write_positions(
+    folder: Path, plans: Sequence[DraftPlan] = PLANS, *, with_states: bool = False
+) -> None:
     """Record the toy backend's texts position by position."""
     backend = toy_backend(CACHE)
-    with TraceWriter.create(folder, metadata_of(backend, "positions", plans)) as writer:
+    width = backend.keep_states() if with_states else 0
+    metadata = metadata_of(backend, "positions", plans, state_width=width)
+    with TraceWriter.create(folder, metadata) as writer:
         record_positions(backend, REQUESTS, plans, writer)
 
 

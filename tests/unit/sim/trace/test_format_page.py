@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from specfit.sim.trace import TraceMetadata
-from specfit.sim.trace.schema import CYCLES, FORMAT_VERSION, POSITIONS, PROMPTS
+from specfit.sim.trace.schema import CYCLES, FORMAT_VERSION, POSITIONS, PROMPTS, STATES
 from tests.sources import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "trace-format.md").read_text("utf-8")
@@ -27,7 +27,7 @@ def listed(heading: str) -> list[str]:
     [
         ("metadata.json", ["format_version", *(f.name for f in fields(TraceMetadata))]),
         ("prompts", PROMPTS.names),
-        ("Columns of both row tables", BOTH),
+        ("Columns of both row tables", [*BOTH, STATES.name]),
         ("cycles", [name for name in CYCLES.names if name not in BOTH]),
         ("positions", [name for name in POSITIONS.names if name not in BOTH]),
     ],

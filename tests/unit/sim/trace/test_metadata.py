@@ -49,7 +49,11 @@ def test_the_backend_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 3}, "newer than 2"),
+        ({"format_version": 4}, "newer than 3"),
+        ({"format_version": 3}, "missing state_width"),
+        ({"state_width": 8}, "unknown key 'state_width'"),
+        ({"format_version": 3, "state_width": -1}, "state_width must be 0 to 65536"),
+        ({"format_version": 3, "state_width": True}, "state_width must be a count"),
         ({"format_version": 0}, "1 or more"),
         ({"format_version": True}, "1 or more"),
         ({"format_version": "1"}, "1 or more"),

@@ -173,6 +173,10 @@ class Hard(CoveragePredictor):
     inner: CoveragePredictor
     experts_per_token: int
 
+    @property
+    def needs_states(self) -> bool:
+        return self.inner.needs_states
+
     def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
         probs = self.inner.predict(tree, history, first)
         best = likeliest_experts(probs, self.experts_per_token)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.predictor_rows import CACHES, ablation, acceptance_rows, expert_rows, overlap_rows
-from specfit.cli.input_specs import weights_of
+from specfit.cli.input_specs import routers_of, weights_of
 from specfit.cli.manifest import manifest
 from specfit.core.profile import HardwareProfile
 from specfit.core.tree import DraftPlan
@@ -85,8 +85,8 @@ def _tables(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, An
     curves = AcceptanceFit(sample, 0.0, weights_of(metadata, None, with_head=True), {})
     calibrated = {method: curves.write(method, folder / f"a-{method}") for method in METHODS}
     yield "acceptance", acceptance_rows(calibrated, judge)
-    weights = weights_of(metadata, None, with_head=False)
-    fit = PredictorFit(train, geometry, weights, {}, options.max_nodes)
+    weights, routers = weights_of(metadata, None, with_head=True), routers_of(metadata, None)
+    fit = PredictorFit(train, geometry, weights, {}, options.max_nodes, routers=routers)
     fitted = {kind: fit.write(kind, folder / kind) for kind in KINDS}
     yield "experts", expert_rows(fitted, judge, geometry, options.drafts_apart)
     for cache in CACHES:
@@ -107,8 +107,8 @@ def _traces(options: argparse.Namespace, folder: Path) -> tuple[TraceReader, Tra
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--fit-trace", type=Path, help="recorded already: what to fit on")
-    parser.add_argument("--trace", type=Path, help="recorded already: what to judge on")
+    parser.add_argument("--fit-trace", type=Path, help="recorded before, with states: to fit on")
+    parser.add_argument("--trace", type=Path, help="recorded before, with states: to judge on")
     parser.add_argument("--tokens", type=int, default=48, help="new tokens a prompt")
     parser.add_argument("--judged", type=int, default=24, help="prompts to judge on, at most")
     parser.add_argument("--drafts-apart", type=int, default=3, help="judge every so many drafts")

@@ -44,7 +44,8 @@ Kind = Annotated[
     str,
     typer.Option(
         "--kind",
-        help="token-table, previous-token, decayed-frequency, routing-probe or ensemble.",
+        help="token-table, previous-token, decayed-frequency, routing-probe, hidden-probe, "
+        "target-routers or ensemble.",
     ),
 ]
 Method = Annotated[
@@ -70,17 +71,20 @@ def fit_predictor(
 
     Example: specfit fit predictor trace/ --kind ensemble --out fitted/
     """
-    from specfit.cli.input_specs import weights_of
+    from specfit.cli.input_specs import routers_of, weights_of
     from specfit.cli.outputs import check_can_write, new_folder
-    from specfit.policies.fitting.predictors import PredictorFit
+    from specfit.policies.fitting.predictors import STATE_KINDS, PredictorFit
     from specfit.policies.predictors import Uniform
 
     check_can_write(out)
     reader, train, judge = _texts(trace, held_out, least_distinct)
     geometry = reader.metadata.geometry
-    weights = weights_of(reader.metadata, model, with_head=False)
+    if kind in STATE_KINDS:
+        reader.require_states()
+    weights = weights_of(reader.metadata, model, with_head=kind in STATE_KINDS)
+    routers = routers_of(reader.metadata, model) if kind == "target-routers" else None
     about, temperature = _provenance(reader, train), reader.metadata.sampling.temperature
-    fit = PredictorFit(train, geometry, weights, about, max_nodes, temperature)
+    fit = PredictorFit(train, geometry, weights, about, max_nodes, temperature, routers)
     with new_folder(out, owned_file=f"{kind}.json") as folder:
         predictor = fit.write(kind, folder)
         rows = _expert_rows(predictor, Uniform(geometry), judge, geometry)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from specfit.cli.inputs import Inputs, inputs_of_model, inputs_of_trace
 from specfit.core.errors import CheckpointError, InvalidInputError
@@ -141,7 +143,7 @@ def _chosen(
         acceptance = acceptance_from(named.acceptance, temperature)
         _check(acceptance, named.acceptance, weights(True))
     if predictor is not None and named.predictor is not None:
-        _check(predictor, named.predictor, weights(False))
+        _check(predictor, named.predictor, weights(predictor.needs_states))
     if predictor is None or acceptance is None:
         shipped = own()
         predictor, acceptance = predictor or shipped.predictor, acceptance or shipped.acceptance
@@ -167,6 +169,19 @@ def weights_of(metadata: TraceMetadata, model: str | None, *, with_head: bool) -
     texts = [metadata.model, metadata.tokenizer_hash, metadata.weight_format, metadata.precision]
     texts += [metadata.drafter] if with_head else []
     return hashlib.sha256(repr((*texts, metadata.geometry)).encode()).hexdigest()
+
+
+def routers_of(metadata: TraceMetadata, model: str | None) -> NDArray[np.float32]:
+    """Return the routers of the model that a trace was recorded with; see `read_routers`.
+
+    Raises
+    ------
+    CheckpointError
+        The model is not at hand.
+    """
+    from specfit.backends.routers import read_routers
+
+    return read_routers(model_folder(model or str(metadata.specs.get("model", metadata.model))))
 
 
 def _check(plugin: object, spec: str, expected: str) -> None:

@@ -66,8 +66,9 @@ def warm_up(
     history = RoutingHistory(geometry)
     token = np.zeros((1, geometry.num_layers, geometry.experts_per_token), np.int16)
     history.append(token, rejected=token)
-    probs = predictor.predict(tree, history, 0)
-    ExpertProbs(probs, type(predictor).__name__, predictor.novelty).given_path(tree.depths)
+    seen = tree.first(1) if predictor.needs_states else tree  # the tree has no states
+    probs = predictor.predict(seen, history, 0)
+    ExpertProbs(probs, type(predictor).__name__, predictor.novelty).given_path(seen.depths)
     acceptance.calibrate(tree)
 
 

@@ -11,8 +11,10 @@ from specfit.core.predictor import predictors
 from specfit.policies.predictors import (
     DecayedFrequency,
     Ensemble,
+    HiddenProbe,
     PreviousToken,
     RoutingProbe,
+    TargetRouters,
     TokenTable,
     Uniform,
 )
@@ -35,7 +37,10 @@ class TestTokenTable(CoveragePredictorContract):
         self.make = lambda: TokenTable(str(tmp_path))  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("kind", [PreviousToken, DecayedFrequency, RoutingProbe])
+SCORED = (PreviousToken, DecayedFrequency, RoutingProbe, HiddenProbe, TargetRouters)
+
+
+@pytest.mark.parametrize("kind", SCORED)
 class TestScored(CoveragePredictorContract):
     @pytest.fixture(autouse=True)
     def _fitted(self, tmp_path: Path, kind: type[ScoredPredictor]) -> None:
@@ -56,7 +61,7 @@ class TestEnsemble(CoveragePredictorContract):
 
 
 def save_scores(kind: type[ScoredPredictor], folder: Path) -> None:
-    """Write random numbers for a predictor that scores by the history."""
+    """Write random numbers for a predictor that scores by the history, or by states [24]."""
     g, generator = CoveragePredictorContract.geometry, np.random.default_rng(3)
     size, rank = g.num_layers * g.num_experts, 4
     extra = {
@@ -66,6 +71,16 @@ def save_scores(kind: type[ScoredPredictor], folder: Path) -> None:
             "down": generator.standard_normal((size, rank)),
             "up": generator.standard_normal((5, rank, size)) / 10,
             "offset": generator.random((5, size)),
+        },
+        HiddenProbe: {
+            "decay": np.array([0.9]),
+            "down": generator.standard_normal((24, rank)),
+            "up": generator.standard_normal((rank, size)) / 10,
+            "offset": generator.random(size),
+        },
+        TargetRouters: {
+            "decay": np.array([0.9]),
+            "routers": generator.standard_normal((24, size), np.float32),
         },
     }[kind]
     slopes, intercepts = generator.standard_normal((2, 5, g.num_layers))
@@ -98,5 +113,4 @@ def random_table() -> ExpertTable:
 
 def test_every_shipped_predictor_is_held_to_it() -> None:
     """But for the oracles, which break V4 on purpose: `tests/unit/sim/test_oracle.py`."""
-    fitted = {TokenTable, PreviousToken, DecayedFrequency, RoutingProbe, Ensemble}
-    assert shipped(predictors) == {Uniform, *fitted, Oracle, NoisyOracle}
+    assert shipped(predictors) == {Uniform, TokenTable, *SCORED, Ensemble, Oracle, NoisyOracle}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.predictor_rows import marginal_unions
+from benchmarks.predictor_rows import Hard, marginal_unions
 from specfit.core.tree import DraftTree
+from specfit.policies.predictors import HiddenProbe, PreviousToken
 
 
 def test_marginal_unions_by_hand() -> None:
@@ -25,3 +26,8 @@ def test_marginal_unions_of_probabilities_are_expectations() -> None:
     probs = generator.random((4, 2, 3))
     drawn = [marginal_unions(tree, generator.random(probs.shape) < probs) for _ in range(8000)]
     assert marginal_unions(tree, probs) == pytest.approx(np.mean(drawn, axis=0), abs=0.05)
+
+
+def test_a_hard_prediction_needs_what_the_soft_one_needs() -> None:
+    assert Hard(HiddenProbe("nowhere"), 2).needs_states
+    assert not Hard(PreviousToken("nowhere"), 2).needs_states

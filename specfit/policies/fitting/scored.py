@@ -39,16 +39,22 @@ Scorer = Callable[[RoutingHistory], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, eq=False)
-class _Examples:
-    """n examples: depth slots int64[n], nodes float64[n], needs float64[n, L, E], histories."""
+class Examples:
+    """n examples: depth slots int64[n], nodes float64[n], how many need each expert [n, L, E]."""
 
     slots: NDArray[np.int64]
     num_nodes: NDArray[np.float64]
     needs: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class _HistoryExamples(Examples):
+    """Examples with their histories."""
+
     histories: list[RoutingHistory]
 
     @classmethod
-    def of(cls, texts: Sequence[ObservedText], geometry: ModelGeometry) -> _Examples:
+    def of(cls, texts: Sequence[ObservedText], geometry: ModelGeometry) -> _HistoryExamples:
         slots, counts, needs, histories = [], [], [], []
         for text in texts:
             for draft, history in text.histories(geometry):
@@ -84,9 +90,9 @@ def fit_previous_token(
     fitted_on: str,
 ) -> ScoreFit:
     """Return how often the newest token's experts are needed again; fitted on all texts."""
-    examples = _Examples.of([*train, *held_out], geometry)
+    examples = _HistoryExamples.of([*train, *held_out], geometry)
     scores = examples.scores(lambda history: newest_scores(history, geometry.num_experts))
-    slopes, intercepts, _ = _logistic(examples, scores)
+    slopes, intercepts, _ = logistic_by_slot(examples, scores)
     return ScoreFit(geometry, fitted_on, slopes, intercepts)
 
 
@@ -97,11 +103,11 @@ def fit_decayed_frequency(
     fitted_on: str,
 ) -> ScoreFit:
     """Return the rate of fading, and what faded uses say; fitted on all texts."""
-    examples = _Examples.of([*train, *held_out], geometry)
+    examples = _HistoryExamples.of([*train, *held_out], geometry)
     fits = []
     for decay in DECAYS:
         scores = examples.scores(lambda h, d=decay: frequency_scores(h, geometry, d))  # type: ignore[misc]
-        fits.append((*_logistic(examples, scores), decay))
+        fits.append((*logistic_by_slot(examples, scores), decay))
     slopes, intercepts, _, decay = min(fits, key=lambda fit: fit[2])
     return ScoreFit(geometry, fitted_on, slopes, intercepts, {"decay": np.array([decay])})
 
@@ -113,12 +119,12 @@ def fit_routing_probe(
     fitted_on: str,
 ) -> ScoreFit:
     """Return the low-rank map fitted on `train`, its penalty and calibration on `held_out`."""
-    examples, judge = _Examples.of(train, geometry), _Examples.of(held_out, geometry)
+    examples, judge = _HistoryExamples.of(train, geometry), _HistoryExamples.of(held_out, geometry)
     fits = []
     for penalty in PENALTIES:
         down, up, offset = _probe(examples, geometry, penalty)
         scores = judge.scores(lambda h, m=(down, up, offset): probe_scores(h, *m))  # type: ignore[misc]
-        fits.append((*_logistic(judge, scores), down, up, offset))
+        fits.append((*logistic_by_slot(judge, scores), down, up, offset))
     slopes, intercepts, _, down, up, offset = min(fits, key=lambda fit: fit[2])
     return ScoreFit(
         geometry, fitted_on, slopes, intercepts, {"down": down, "up": up, "offset": offset}
@@ -126,7 +132,7 @@ def fit_routing_probe(
 
 
 def _probe(
-    examples: _Examples, geometry: ModelGeometry, penalty: float
+    examples: _HistoryExamples, geometry: ModelGeometry, penalty: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return down [F, r], up [S, r, F] and offset [S, F] of reduced-rank ridge regression."""
     newest = [newest_scores(h, geometry.num_experts)[0].ravel() for h in examples.histories]
@@ -145,26 +151,29 @@ def _probe(
         weights[slot] = np.linalg.solve(gram, xc.T @ yc)
     spread = np.cov(x, rowvar=False) + 1e-6 * np.eye(num_features)
     joint = np.concatenate(list(weights), axis=1)  # [F, S * F]
-    basis = _principal(joint, spread)
+    basis = principal(joint, spread, RANK)
     down = joint @ basis  # [F, r]
     up = basis.T.reshape(basis.shape[1], NUM_SLOTS, num_features).transpose(1, 0, 2)
     offset = y_means - np.einsum("sf,fr,srg->sg", x_means, down, up)
     return down, np.ascontiguousarray(up), offset
 
 
-def _principal(joint: NDArray[np.float64], spread: NDArray[np.float64]) -> NDArray[np.float64]:
+def principal(
+    joint: NDArray[np.float64], spread: NDArray[np.float64], rank: int
+) -> NDArray[np.float64]:
     """Return the directions [S * F, r] in which predictions joint.T @ x vary most."""
     factor = np.linalg.cholesky(spread)
     _, _, directions = np.linalg.svd(factor.T @ joint, full_matrices=False)
-    return np.ascontiguousarray(directions[:RANK].T)
+    return np.ascontiguousarray(directions[:rank].T)
 
 
-def _logistic(
-    examples: _Examples, scores: NDArray[np.float64]
+def logistic_by_slot(
+    examples: Examples, scores: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Return slopes and intercepts [S, L] of the log odds on the scores, and minus log likelihood.
 
-    Newton's method on two numbers a slot and layer, pulled lightly to 0.
+    Newton's method on two numbers a slot and layer, pulled lightly to 0. A slot without examples
+    takes over those of the slot before it.
     """
     num_layers = scores.shape[1]
     slopes, intercepts = np.zeros((2, NUM_SLOTS, num_layers))
@@ -172,6 +181,7 @@ def _logistic(
     for slot in range(NUM_SLOTS):
         inside = examples.slots == slot
         if not inside.any():
+            slopes[slot], intercepts[slot] = slopes[max(slot - 1, 0)], intercepts[max(slot - 1, 0)]
             continue
         x, hits = scores[inside], examples.needs[inside]
         n = examples.num_nodes[inside][:, None, None]

@@ -110,6 +110,11 @@ class Ensemble(FittedPredictor):
         """See `CoveragePredictor.novelty`: that of the member fitted with one; others leave 1."""
         return min(member.novelty for member in self.members)
 
+    @property
+    def needs_states(self) -> bool:
+        """See `CoveragePredictor.needs_states`: whether a member does."""
+        return any(member.needs_states for member in self.members)
+
     def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
         """Return each expert's probability for nodes `first` to N, float32[N - first, L, E]."""
         probs = [member.predict(tree, history, first) for member in self.members]

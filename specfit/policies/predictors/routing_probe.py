@@ -1,8 +1,8 @@
 """A linear probe on the newest token's routing through all layers, of low rank.
 
 Reduced-rank ridge regression (A. J. Izenman, Journal of Multivariate Analysis 5, 1975): what the
-newest token needed in any layer says which experts the next ones need in each. The draft head's
-hidden state would say more; it is not part of what a predictor sees.
+newest token needed in any layer says which experts the next ones need in each. It needs nothing of
+the drafter; `HiddenProbe` looks at the draft head's hidden state instead.
 """
 
 from __future__ import annotations

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.errors import InvalidInputError
+from specfit.core.errors import CheckpointError, InvalidInputError
 from specfit.core.history import RoutingHistory
 from specfit.core.tree import DraftTree
 from specfit.policies.fitted_file import FittedFile, TensorSpec
@@ -51,7 +52,7 @@ class ScoreFit(PredictorNumbers):
         Fingerprint of that target.
     slopes, intercepts : float64[S, L]
         Of the log odds, by depth slot and layer.
-    extra : mapping of str to float64 array
+    extra : mapping of str to array
         What else the scores are made of.
     """
 
@@ -59,7 +60,7 @@ class ScoreFit(PredictorNumbers):
 
     slopes: NDArray[np.float64]
     intercepts: NDArray[np.float64]
-    extra: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         arrays = {"slopes": self.slopes, "intercepts": self.intercepts, **self.extra}
@@ -81,7 +82,18 @@ class ScoredPredictor(FittedPredictor):
     @cached_property
     def fit(self) -> ScoreFit:
         """The fitted numbers; read when first needed."""
-        return ScoreFit.load(self.file, Path(self.folder))
+        fit = ScoreFit.load(self.file, Path(self.folder))
+        if not self.is_whole(fit):
+            shapes = ", ".join(f"{n} {list(a.shape)}" for n, a in fit.extra.items())
+            raise CheckpointError(
+                f"{self.folder} holds no usable {self.file.kind}: {shapes} do not fit together, or "
+                f"not the model. Fit again."
+            )
+        return fit
+
+    def is_whole(self, fit: ScoreFit) -> bool:
+        """Return whether the shapes of what else the scores are made of are right."""
+        return True
 
     @abstractmethod
     def scores(self, history: RoutingHistory) -> NDArray[np.float64]:

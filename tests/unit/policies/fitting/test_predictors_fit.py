@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import specfit.policies  # noqa: F401 - registers the predictors
 from specfit.core.errors import CheckpointError, InvalidInputError
@@ -27,17 +28,25 @@ GEOMETRY = example_geometry()
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> list[ObservedText]:
     folder = tmp_path_factory.mktemp("fits") / "positions"
-    write_positions(folder)
+    write_positions(folder, with_states=True)
     return list(observed_texts(TraceReader(folder)))
 
 
 @pytest.fixture(scope="module")
 def fitted(texts: list[ObservedText], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fitted")
-    fit = PredictorFit(texts, GEOMETRY, "f" * 64, {"of": "the toy"}, max_nodes=2000)
+    fit = PredictorFit(
+        texts, GEOMETRY, "f" * 64, {"of": "the toy"}, max_nodes=2000, routers=random_routers()
+    )
     for kind in KINDS:
         fit.write(kind, folder / kind)
     return folder
+
+
+def random_routers() -> NDArray[np.float32]:
+    """Return routers for the states of the toy, which has none: they say nothing."""
+    shape = (GEOMETRY.num_layers, GEOMETRY.num_experts, GEOMETRY.vocab_size)
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
 def loss(predictor: CoveragePredictor, texts: list[ObservedText]) -> float:
@@ -106,6 +115,12 @@ def test_unknown_kinds_and_too_few_texts_are_refused(texts: list[ObservedText]) 
         fit.write("token-tabel", Path("nowhere"))
     with pytest.raises(InvalidInputError, match="at least 2 texts"):
         fit.write("previous-token", Path("nowhere"))
+
+
+def test_routers_are_needed_where_they_are_applied(texts: list[ObservedText]) -> None:
+    fit = PredictorFit(texts, GEOMETRY, "f" * 64, {})
+    with pytest.raises(InvalidInputError, match=r"none were given. Name the checkpoint's folder"):
+        fit.write("target-routers", Path("nowhere"))
 
 
 def test_texts_are_split_evenly_and_wholly(texts: list[ObservedText]) -> None:

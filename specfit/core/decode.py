@@ -308,33 +308,48 @@ _FIRST_ROOM = 64
 
 
 class _GrowingPrediction:
-    """Predicts a tree's experts level by level; no node is predicted twice."""
+    """Predicts a tree's experts level by level; no node is predicted twice in the same layers."""
 
     def __init__(self, predictor: CoveragePredictor, history: RoutingHistory) -> None:
         self._predictor = predictor
         self._history = history
-        self._rows: NDArray[np.float32] | None = None  # [room, L, E]
-        self._known = 0
+        self._by_layers: dict[bytes, _Rows] = {}
 
-    def __call__(self, tree: DraftTree) -> ExpertProbs:
-        if self._known < len(tree):
-            self._append(self._predictor.predict(tree, self._history, self._known))
-        assert self._rows is not None, "a tree has a root"
+    def __call__(self, tree: DraftTree, layers: NDArray[np.bool_] | None = None) -> ExpertProbs:
+        rows = self._by_layers.setdefault(b"" if layers is None else layers.tobytes(), _Rows())
+        if rows.count < len(tree):
+            rows.append(self._new(tree, rows.count, layers))
         source, novelty = type(self._predictor).__name__, self._predictor.novelty
-        return ExpertProbs(self._rows[: len(tree)], source, novelty)
+        return ExpertProbs(rows.probs[: len(tree)], source, novelty)
 
     def forget(self) -> None:
-        self._rows, self._known = None, 0
+        self._by_layers.clear()
 
-    def _append(self, new: NDArray[np.float32]) -> None:
-        num_rows = self._known + len(new)
-        if self._rows is None or num_rows > len(self._rows):
-            old = new[:0] if self._rows is None else self._rows[: self._known]
-            room = max(_FIRST_ROOM, 2 * len(old), num_rows)
-            self._rows = np.empty((room, *new.shape[1:]), np.float32)
-            self._rows[: self._known] = old
-        self._rows[self._known : num_rows] = new
-        self._known = num_rows
+    def _new(
+        self, tree: DraftTree, first: int, layers: NDArray[np.bool_] | None
+    ) -> NDArray[np.float32]:
+        if layers is None:
+            return self._predictor.predict(tree, self._history, first)
+        return self._predictor.predict_layers(tree, self._history, first, layers)
+
+
+class _Rows:
+    """Predicted nodes, with room for more."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.probs = np.empty((0, 0, 0), np.float32)  # [room, L, E]
+
+    def append(self, new: NDArray[np.float32]) -> None:
+        count = self.count + len(new)
+        if count > len(self.probs):
+            room = max(_FIRST_ROOM, 2 * self.count, count)
+            grown = np.empty((room, *new.shape[1:]), np.float32)
+            if self.count:
+                grown[: self.count] = self.probs[: self.count]
+            self.probs = grown
+        self.probs[self.count : count] = new
+        self.count = count
 
 
 def _forget_prediction(cycle: Cycle) -> None:

@@ -66,7 +66,7 @@ class Cycle:
     acceptance: AcceptanceModel
     rng: np.random.Generator
     _terms: Callable[[], CostTerms] = field(repr=False)
-    _predict: Callable[[DraftTree], ExpertProbs] = field(repr=False)
+    _predict: Callable[[DraftTree, NDArray[np.bool_] | None], ExpertProbs] = field(repr=False)
     is_exhausted: bool = False
     _foresee: Callable[[DraftPlan, DraftTree], Foresight] | None = field(default=None, repr=False)
 
@@ -95,14 +95,22 @@ class Cycle:
     @cached_property
     def expert_probs(self) -> ExpertProbs:
         """Predicted routing of every node, float32[N, L, E]; computed when first asked for."""
-        return self._predict(self.tree)
+        return self._predict(self.tree, None)
 
-    def path_needs(self, first: int = 0) -> NDArray[np.float32]:
+    def path_needs(
+        self, first: int = 0, layers: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.float32]:
         """Return the probability that a node needs an expert that no ancestor of it needs.
 
         Given that no ancestor does, for each node from `first` on: float32[N - first, L, E].
+
+        Parameters
+        ----------
+        layers : bool[L], optional
+            Layers to look at: the others may not even be predicted, and hold 0. By default all.
         """
-        return self.expert_probs.given_path(self.tree.depths, first)
+        probs = self.expert_probs if layers is None else self._predict(self.tree, layers)
+        return probs.given_path(self.tree.depths, first, layers)
 
     @cached_property
     def accept_probs(self) -> NDArray[np.float64]:

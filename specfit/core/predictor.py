@@ -54,6 +54,23 @@ class CoveragePredictor(ABC):
             In [0, 1]; sums to K over the experts of a layer (up to 1e-3 relative).
         """
 
+    def predict_layers(
+        self, tree: DraftTree, history: RoutingHistory, first: int, layers: NDArray[np.bool_]
+    ) -> NDArray[np.float32]:
+        """Return what `predict` does in some layers; the others may hold any probabilities.
+
+        For a policy that looks at a sample of the layers. By default all are predicted; to predict
+        those alone is faster.
+
+        Parameters
+        ----------
+        tree, history, first
+            See `predict`.
+        layers : bool[L]
+            The layers that are looked at.
+        """
+        return self.predict(tree, history, first)
+
     def check_geometry(self, geometry: ModelGeometry) -> None:  # noqa: B027 - optional hook
         """Raise `CheckpointError` if this predictor was fitted for a model of another shape."""
 

@@ -20,6 +20,7 @@ from specfit.core.selection import Prediction, Selection
 from specfit.core.tree import DraftPlan, frontier
 from specfit.policies._ranges import check_range
 from specfit.policies.correction import MissCorrection
+from specfit.policies.layer_sample import spread_layers
 
 
 @register_policy("specfit")
@@ -45,6 +46,9 @@ class SpecFit(Policy):
         Seconds that this policy's own work after a level takes, charged like drafting.
     miss_memory : float
         Weight of the past in the correction of expected misses, a cycle; 1 turns it off.
+    max_layers : int
+        Layers at most whose experts are predicted and priced; spread evenly, each stands for its
+        neighbours. Where compute hides copies, or a table prices them, all are.
     """
 
     depth: int = 5
@@ -54,6 +58,7 @@ class SpecFit(Policy):
     longest_pause: int = 16
     decision_s: float = 3e-4
     miss_memory: float = 0.95
+    max_layers: int = 8
     _pricer: ProbPricer = field(init=False, repr=False, compare=False)
     _search: LevelSearch = field(init=False, repr=False, compare=False)
     _searched: int = field(default=0, init=False, repr=False, compare=False)
@@ -61,9 +66,11 @@ class SpecFit(Policy):
     _pause: int = field(default=0, init=False, repr=False, compare=False)
     _wait: int = field(default=0, init=False, repr=False, compare=False)
     _misses: MissCorrection = field(init=False, repr=False, compare=False)
+    _layers: NDArray[np.bool_] | None = field(default=None, init=False, repr=False, compare=False)
+    _stands_for: float = field(default=1.0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_range(self, "top_k max_nodes", 1)
+        check_range(self, "top_k max_nodes max_layers", 1)
         check_range(self, "depth longest_pause decision_s", 0)
         check_range(self, "miss_memory", 0, 1)
         self._pricer = ProbPricer(self.discount)
@@ -120,6 +127,10 @@ class SpecFit(Policy):
         """Return the cycle's terms with the price of deciding, and of misses as the text has it."""
         decisions_s = self.decision_s * np.arange(len(cycle.terms.draft_s))
         weight_s, copies = self._misses.correct(cycle.terms, cycle.residency)
+        self._layers = None if copies else spread_layers(len(weight_s), self.max_layers)
+        self._stands_for = 1.0 if self._layers is None else len(weight_s) / self.max_layers
+        if self._layers is not None:
+            weight_s = weight_s * (self._stands_for * self._layers)[:, None]
         return replace(
             cycle.terms,
             draft_s=cycle.terms.draft_s + decisions_s,
@@ -137,7 +148,7 @@ class SpecFit(Policy):
     def _new_probs(self, cycle: Cycle) -> NDArray[np.float32] | None:
         """Return the routing probabilities of the nodes that the search has not seen."""
         known, self._searched = self._searched, len(cycle.tree)
-        return None if self._pricer.is_free else cycle.path_needs(known)
+        return None if self._pricer.is_free else cycle.path_needs(known, self._layers)
 
     def _predict(self, best: SearchResult, cycle: Cycle) -> Prediction:
         """Return what to expect of the selection, at full price: nothing is forgiven this cycle."""
@@ -147,5 +158,5 @@ class SpecFit(Policy):
             pass_s = float(terms.tau_s[best.num_nodes]) + expert_s
         else:
             pass_s = terms.pass_s(best.num_nodes, problem.demand.activation(best.mask))
-        cycle_s = problem.draft_s + pass_s
-        return Prediction(best.expected_committed, self._misses.scale * misses, cycle_s)
+        misses *= self._misses.scale * self._stands_for
+        return Prediction(best.expected_committed, misses, problem.draft_s + pass_s)

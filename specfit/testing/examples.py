@@ -96,7 +96,7 @@ def make_cycle(
     cost = cost or ProfileCost(example_profile())
     uniform = UniformPredictor(geometry)
 
-    def predict(tree: DraftTree) -> ExpertProbs:
+    def predict(tree: DraftTree, layers: NDArray[np.bool_] | None) -> ExpertProbs:
         if expert_probs is None:
             return ExpertProbs(uniform.predict(tree, RoutingHistory(geometry), 0), "uniform")
         return ExpertProbs(expert_probs[: len(tree)], "example")

@@ -23,7 +23,7 @@ SUM_TOLERANCE = 1e-3
 
 
 class CoveragePredictorContract(Contract):
-    """V1 to V4. ``make`` returns the predictor of a target of shape `geometry`.
+    """V1 to V5. ``make`` returns the predictor of a target of shape `geometry`.
 
     A predictor with a method ``connect(backend)`` is connected to the backend before it is asked,
     and caught if it makes use of that. One that looks at the drafter's hidden states gets trees
@@ -77,6 +77,18 @@ class CoveragePredictorContract(Contract):
         self._require_no_look_at_later_nodes()
         self._require_inputs_untouched()
         self._require_no_look_at_routing_to_come()
+
+    def test_v5_some_layers_alone(self) -> None:
+        """Asked for some layers, it says of them what it says of all."""
+        layers = np.arange(self.geometry.num_layers) % 2 == 0
+        for case in self._cases():
+            predictor = self.make_for(case.backend)
+            whole = predictor.predict(case.tree, case.history, 0)[:, layers]
+            part = predictor.predict_layers(case.tree, case.history, 0, layers)
+            require(part.dtype == np.float32, "V5", f"{part.dtype}, not float32")
+            inside = (part >= 0).all() and (part <= 1).all()
+            require(inside, "V5", f"values from {part.min()} to {part.max()}")
+            require(_same(part[:, layers], whole), "V5", "asked for some layers, it differs")
 
     def _require_no_look_at_later_nodes(self) -> None:
         for case in self._cases():

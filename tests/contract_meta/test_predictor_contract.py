@@ -78,6 +78,15 @@ class ClearsTheHistory(Sound):
         return super().predict(tree, history, first)
 
 
+class OtherwiseByLayers(Sound):
+    """Says of some layers alone what it does not say of all."""
+
+    def predict_layers(
+        self, tree: DraftTree, history: RoutingHistory, first: int, layers: NDArray[np.bool_]
+    ) -> NDArray[np.float32]:
+        return self.predict(tree, history, first)[:, :, ::-1] * np.float32(0.5)
+
+
 PREDICTORS: list[tuple[str, Callable[[], CoveragePredictor]]] = [
     ("V1", Certain),
     ("V1", Transposed),
@@ -86,6 +95,7 @@ PREDICTORS: list[tuple[str, Callable[[], CoveragePredictor]]] = [
     ("V3", Shuffles),
     ("V4", LooksAtLaterNodes),
     ("V4", ClearsTheHistory),
+    ("V5", OtherwiseByLayers),
 ]
 
 
@@ -196,7 +206,7 @@ ACCEPTANCE: list[tuple[str, Callable[[], AcceptanceModel]]] = [
 
 
 def test_sound_models_pass() -> None:
-    assert check_predictor(Sound) == ["V1", "V2", "V3", "V4"]
+    assert check_predictor(Sound) == [f"V{i}" for i in range(1, 6)]
     assert check_acceptance(DrafterAcceptance) == [f"A{i}" for i in range(1, 7)]
 
 

@@ -33,25 +33,29 @@ def table_probs(
     depths: NDArray[np.int32],
     ages: NDArray[np.int64],
     total: float,
+    layers: NDArray[np.bool_],
     out: NDArray[np.float32],
 ) -> None:
     """Write into out [n, L, E] the probabilities of n nodes: see `ExpertTable`.
 
-    A negative parent token stands for row 0.
+    A negative parent token stands for row 0. Layers that are not in `layers` [L] get 0.
     """
     num_slots, num_experts = len(age_odds), out.shape[2]
-    buckets = _buckets(ages, age_edges)
+    buckets = _buckets(ages, age_edges, layers)
     by_age = np.empty((num_slots, out.shape[1], num_experts), np.float32)
     is_known = np.zeros(num_slots, np.bool_)
     odds = np.empty(num_experts, np.float32)
     for i in range(len(tokens)):
         slot = min(depths[i], num_slots - 1)
         if not is_known[slot]:
-            _odds_by_bucket(buckets, age_odds[slot], by_age[slot])
+            _odds_by_bucket(buckets, age_odds[slot], layers, by_age[slot])
             is_known[slot] = True
         row = row_of_token[tokens[i]]
         parent_row = parent_row_of_token[parent_tokens[i]] if parent_tokens[i] >= 0 else 0
         for layer in range(out.shape[1]):
+            if not layers[layer]:
+                out[i, layer] = np.float32(0.0)
+                continue
             code, parent_code = codes[row, layer], parent_codes[parent_row, layer]
             factor = by_age[slot, layer]
             for e in range(num_experts):
@@ -60,14 +64,16 @@ def table_probs(
 
 
 @kernel
-def _buckets(ages: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the bucket of each age [L, E]; those of the ages met most are looked up."""
+def _buckets(
+    ages: NDArray[np.int64], edges: NDArray[np.int64], layers: NDArray[np.bool_]
+) -> NDArray[np.uint8]:
+    """Return the bucket of each age [L, E] in `layers`; of the ages met most it is looked up."""
     near = np.empty(_NEAR, np.uint8)
     for age in range(_NEAR):
         near[age] = bucket_of(age, edges)
     far, of_far = -1, 0
     found = np.empty(ages.shape, np.uint8)
-    for layer in range(ages.shape[0]):
+    for layer in np.flatnonzero(layers):
         for expert in range(ages.shape[1]):
             age = ages[layer, expert]
             if age < _NEAR:
@@ -81,10 +87,13 @@ def _buckets(ages: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[np.ui
 
 @kernel
 def _odds_by_bucket(
-    buckets: NDArray[np.uint8], odds: NDArray[np.float32], out: NDArray[np.float32]
+    buckets: NDArray[np.uint8],
+    odds: NDArray[np.float32],
+    layers: NDArray[np.bool_],
+    out: NDArray[np.float32],
 ) -> None:
     """Write into out [L, E] each expert's odds multiplier from odds [L, B], by its bucket."""
-    for layer in range(buckets.shape[0]):
+    for layer in np.flatnonzero(layers):
         for expert in range(buckets.shape[1]):
             out[layer, expert] = odds[layer, buckets[layer, expert]]
 

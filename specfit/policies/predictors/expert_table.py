@@ -105,6 +105,7 @@ class ExpertTable(PredictorNumbers):
         parent_tokens: NDArray[np.int64],
         depths: NDArray[np.int32],
         ages: NDArray[np.int64],
+        layers: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.float32]:
         """Return the probability of each expert for each node, float32[n, L, E]; M must be 1.
 
@@ -118,6 +119,8 @@ class ExpertTable(PredictorNumbers):
             Depth of each node below the root; the root has 0.
         ages : int64[L, E]
             Tokens since each expert was last needed, as `RoutingHistory.ages`.
+        layers : bool[L], optional
+            Layers to look at; the others hold 0. By default all.
         """
         probs = np.empty((len(tokens), *ages.shape), np.float32)  # [n, L, E]
         table_probs(
@@ -134,6 +137,7 @@ class ExpertTable(PredictorNumbers):
             depths,
             ages,
             float(self.geometry.experts_per_token),
+            np.ones(len(ages), bool) if layers is None else layers,
             probs,
         )
         return probs

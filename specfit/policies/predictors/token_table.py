@@ -45,12 +45,23 @@ class TokenTable(FittedPredictor):
 
     def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
         """Return each expert's probability for nodes `first` to N, float32[N - first, L, E]."""
+        return self._probs(tree, history, first, None)
+
+    def predict_layers(
+        self, tree: DraftTree, history: RoutingHistory, first: int, layers: NDArray[np.bool_]
+    ) -> NDArray[np.float32]:
+        """See `CoveragePredictor.predict_layers`; the other layers hold 0."""
+        return self._probs(tree, history, first, layers)
+
+    def _probs(
+        self,
+        tree: DraftTree,
+        history: RoutingHistory,
+        first: int,
+        layers: NDArray[np.bool_] | None,
+    ) -> NDArray[np.float32]:
         parent_tokens = tree.tokens[tree.parents[first:]]
         if first == 0:
             parent_tokens[0] = NO_PARENT
-        return self.fit.probs(
-            tree.tokens[first:],
-            parent_tokens,
-            tree.depths[first:],
-            history.ages,
-        )
+        tokens, depths = tree.tokens[first:], tree.depths[first:]
+        return self.fit.probs(tokens, parent_tokens, depths, history.ages, layers)

@@ -358,7 +358,7 @@ def test_finished_cycles_do_not_keep_their_predictions() -> None:
     for record in loop(Asks()).run(Request(PROMPT, 20)).cycles:
         cycle = record.outcome.cycle
         assert "expert_probs" not in vars(cycle)
-        assert cycle._predict._rows is None  # type: ignore[attr-defined]
+        assert not cycle._predict._by_layers  # type: ignore[attr-defined]
 
 
 def test_a_belief_asked_for_afterwards_is_that_of_the_cycle() -> None:

@@ -30,7 +30,7 @@ def test_the_predicted_union_is_the_one_that_the_search_prices(shape: str, novel
     probs = generator.dirichlet(np.ones(g.num_experts) / 4, (len(tree), g.num_layers))
     cycle = replace(
         make_cycle(tree, geometry=g, cost=ProfileCost(example_profile())),
-        _predict=lambda tree: ExpertProbs(probs.astype(np.float32), "drawn", novelty),
+        _predict=lambda tree, layers: ExpertProbs(probs.astype(np.float32), "drawn", novelty),
     )
     mask = np.ones(len(tree), bool)
     mask[-1] = len(tree) == 1

@@ -71,7 +71,8 @@ def test_what_a_path_does_not_need_is_charged_by_its_novelty() -> None:
     cycle = make_cycle(tree, geometry=GEOMETRY, residency=Residency(mask), expert_probs=probs)
     for novelty, misses in ((1.0, 2.0), (0.6, 1.6), (0.0, 1.0)):
         believed = replace(
-            cycle, _predict=lambda tree, n=novelty: ExpertProbs(probs[: len(tree)], "example", n)
+            cycle,
+            _predict=lambda tree, layers, n=novelty: ExpertProbs(probs[: len(tree)], "example", n),
         )
         selection = select(SpecFit(), believed)
         assert selection.nodes.tolist() == [0, 1]

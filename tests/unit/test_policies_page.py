@@ -66,7 +66,8 @@ def test_causes_are_shown_by_world() -> None:
 
 def test_small_groups_are_left_out_of_the_calibration_bar() -> None:
     def side(count: int, ece: float) -> dict[str, Any]:
-        return {"after": {"count": count, "ece": ece, "predicted": 0.5, "realised": 0.6}}
+        after = {"count": count, "ece": ece, "predicted": 0.5, "realised": 0.6}
+        return {"after": after, "chance": {"outcomes": count // 4, "ece": 0.02, "ece_95": 0.025}}
 
     groups = {"depth 1 rank 0": side(500, 0.01), "depth 1 rank 1": side(10, 0.4)}
     other = {"one": side(500, 0.03)}
@@ -80,6 +81,7 @@ def test_small_groups_are_left_out_of_the_calibration_bar() -> None:
             }
         }
     )
-    assert "| acceptance by depth and rank | 1 of 1 | 0.010 (depth 1 rank 0) |" in shown
-    assert "| experts by layer | 0 of 1 | 0.030 (one) |" in shown
+    assert "| acceptance by depth and rank | 1 of 1 | 1 of 1 | 0.010 (depth 1 rank 0) |" in shown
+    assert "| experts by layer | 0 of 1 | 0 of 1 | 0.030 (one) | 0.020, up to 0.025 |" in shown
+    assert "| 500 | 125 |" in shown
     assert "residency" not in shown

@@ -2,10 +2,11 @@
 
 ``python -m benchmarks.true_geometry`` writes a checkpoint of 3.7 GB with random weights in shards
 (``--layers`` for more), loads it in a fresh process and compares the peak of its memory with the
-weights, packs its experts, maps them, and decodes with the smallest cache and with all experts
-resident. It ends with status 1 if a text differs, if the memory goes beyond
-weights + 2 GiB, or if loading stays below 70 % of the sequential read of the same files; or, on a
-machine that hands out memory more slowly than its disk is read, of that. The folder is removed
+weights, packs its experts, maps them, and decodes with the smallest cache, with all experts
+resident, and over three tiers: slots, some experts in host memory, the rest on disk. It ends with
+status 1 if a text differs, if the memory goes beyond weights + 2 GiB, or if loading stays below
+70 % of the sequential read of the same files; or, on a machine that hands out memory more slowly
+than its disk is read, of that. The folder is removed
 unless ``--keep`` is given. ``--experts int4`` keeps the experts as 4-bit codes; rounding them takes
 its time, so that loading is not held against a bar. CPU only: none of its figures is a GPU's.
 """
@@ -175,11 +176,14 @@ def memory_speed() -> float:
         return GIB / (time.perf_counter() - started)
 
 
-def run_child(folder: Path, cache: str, packed: Path | None, experts: str | None) -> dict[str, Any]:
+def run_child(
+    folder: Path, cache: str, packed: Path | None, experts: str | None, host: str | None
+) -> dict[str, Any]:
     """Load and decode in a fresh process; return what it printed."""
     drop_from_memory(folder)
     arguments = [str(folder), "--child", cache, *(["--packed", str(packed)] if packed else [])]
     arguments += ["--experts", experts] if experts else []
+    arguments += ["--host", host] if host else []
     ran = subprocess.run(
         [sys.executable, "-m", "benchmarks.true_geometry", *arguments],
         check=True,
@@ -190,7 +194,9 @@ def run_child(folder: Path, cache: str, packed: Path | None, experts: str | None
     return found
 
 
-def child(folder: Path, cache: str, packed: Path | None, experts: str | None) -> dict[str, Any]:
+def child(
+    folder: Path, cache: str, packed: Path | None, experts: str | None, host: str | None
+) -> dict[str, Any]:
     """Load, decode, and return seconds, peak memory and a hash of all answers."""
     import specfit.backends.torch_backend  # noqa: F401 - imports are not loading
     from specfit.backends import load
@@ -202,7 +208,7 @@ def child(folder: Path, cache: str, packed: Path | None, experts: str | None) ->
 
     before = most_memory()
     started = time.perf_counter()
-    options = {"dtype": "bfloat16", "experts": experts, "max_context": 256}
+    options = {"dtype": "bfloat16", "experts": experts, "max_context": 256, "host": host}
     backend = load(folder, cache=cache, packed=packed, **options)
     load_s = time.perf_counter() - started
     peak = most_memory()
@@ -240,15 +246,16 @@ def measure(folder: Path, layers: int, experts: str | None) -> int:
     )
     packed = folder / "packed"
     runs = {
-        "load, smallest cache (lru:8)": ("lru:8", None),
-        "load, all resident": ("lru:100%", None),
-        "pack, smallest cache": ("lru:8", packed),
-        "map, smallest cache": ("lru:8", packed),
+        "load, smallest cache (lru:8)": ("lru:8", None, None),
+        "load, all resident": ("lru:100%", None, None),
+        "pack, smallest cache": ("lru:8", packed, None),
+        "map, smallest cache": ("lru:8", packed, None),
+        "three tiers, lru:8 and 16 in host memory": ("lru:8", packed, "lru:16"),
     }
     failures = []
     answers = set()
-    for name, (cache, where) in runs.items():
-        found = run_child(folder, cache, where, experts)
+    for name, (cache, where, host) in runs.items():
+        found = run_child(folder, cache, where, experts, host)
         beyond = found["peak_bytes"] - total
         answers.add(found["answers"])
         print(
@@ -279,9 +286,11 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write the checkpoint and stop")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--packed", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--host", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        print(json.dumps(child(given.folder, given.child, given.packed, given.experts)))
+        options = given.packed, given.experts, given.host
+        print(json.dumps(child(given.folder, given.child, *options)))
         return 0
     if given.write:
         write_checkpoint(given.folder, given.layers)

@@ -33,6 +33,7 @@ def load(
     packed: Path | None = None,
     on_layer: Callable[[int, int], None] | None = None,
     experts: str | None = None,
+    host: str | None = None,
 ) -> TorchBackend:
     """Return a backend with its model loaded.
 
@@ -68,6 +69,9 @@ def load(
     experts : str, optional
         How experts are kept, copied and computed: ``int4`` or ``int4:64``, 4-bit codes in groups of
         128 or 64; the target is then the quantised model. By default as the checkpoint has them.
+    host : str, optional
+        Cache of experts in host memory, ``lru:50%``: what the device misses comes from there, and
+        is read there from the packed file first if need be. By default host memory holds all.
 
     Raises
     ------
@@ -100,6 +104,7 @@ def load(
         packed,
         on_layer,
         experts,
+        host,
     )
     backend.warm_up()
     return backend

@@ -46,7 +46,11 @@ class AheadQueue:
             flying |= np.isin(experts, loads)
         return flying
 
+    def arrivals(self, layer: int) -> list[Event]:
+        """Return the arrivals of a layer that nobody waited for, earliest first."""
+        return [arrival for _, arrival in self._flights[layer]]
+
     def land(self, layer: int) -> list[Event]:
         """Return the arrivals of a layer that nobody waited for, earliest first; forget them."""
-        flights, self._flights[layer] = self._flights[layer], []
-        return [arrival for _, arrival in flights]
+        arrivals, self._flights[layer] = self.arrivals(layer), []
+        return arrivals

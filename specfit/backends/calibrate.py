@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from specfit.backends.device import EmulatedLink
 from specfit.backends.packed import available_bytes
+from specfit.backends.tiers import HostBank
 from specfit.backends.torch_backend import TorchBackend
 from specfit.core.backend import Request
 from specfit.core.decode import walk
@@ -34,6 +35,7 @@ SIZES = (1, 32, 4, 16, 1, 2, 64, 8)
 DRAFT = DraftPlan(depth=4, top_k=8, max_nodes=64)
 NUM_WARM_CYCLES = 2
 NUM_COPY_PASSES = 12
+NUM_READS = 32
 MEMORY_SHARE = 0.8
 """Of the memory that is free, how much slots may take while calibrating."""
 
@@ -65,7 +67,8 @@ def calibrate(
     holds, and the wait for the others left out), as ``fixed + node * nodes + expert * experts``
     where experts are the distinct activated ones; it holds all that a cycle does beside drafting,
     selecting and waiting. Copies are those of the backend's link: an emulated one is taken at its
-    word, otherwise they are measured. The backend keeps its cache and link; its request is lost.
+    word, otherwise they are measured. Where host memory lies before a disk, reads into it are
+    measured too. The backend keeps its cache and link; its request is lost.
 
     Parameters
     ----------
@@ -83,6 +86,7 @@ def calibrate(
     try:
         samples = _time_passes(backend, texts, on_step)
         copy_latency_s, bandwidth = _copy_cost(backend, texts[0], link)
+        read_bandwidth = 0.0 if backend.host is None else read_bytes_per_s(backend.host)
     finally:
         backend.set_link(link)
         backend.set_cache(spec)
@@ -104,6 +108,7 @@ def calibrate(
         copy_latency_s=copy_latency_s,
         h2d_bandwidth_bytes_per_s=bandwidth,
         expert_bytes=backend.geometry.expert_bytes,
+        ssd_bandwidth_bytes_per_s=read_bandwidth,
     )
 
 
@@ -154,7 +159,8 @@ def _time_passes(
 def _largest_cache(backend: TorchBackend) -> str:
     """Return a cache of all experts, or of what memory holds where they stay on disk."""
     room = available_bytes()
-    if room is None or not backend.device.reads_files:
+    on_disk = backend.device.reads_files or backend.host is not None
+    if room is None or not on_disk or backend.device.torch_device.type != "cpu":
         return "lru:100%"
     shape = backend.geometry
     slots = int(MEMORY_SHARE * room) // (shape.num_layers * shape.expert_bytes)
@@ -217,9 +223,29 @@ def _copy_cost(
     before, after = replace(backend.device.counters), backend.device.counters
     for _ in range(NUM_COPY_PASSES):
         root = _cycle(backend, root, 1, _Samples())
-    copy_s = (after.stall_s - before.stall_s) / (after.num_copies - before.num_copies)
-    bandwidth = (after.num_bytes - before.num_bytes) / (after.busy_s - before.busy_s)
+    num_copies, busy_s = after.num_copies - before.num_copies, after.busy_s - before.busy_s
+    bandwidth = (after.num_bytes - before.num_bytes) / busy_s
+    if backend.host is not None:  # stalls hold the reads: what the link was occupied is left
+        return 0.0, bandwidth
+    copy_s = (after.stall_s - before.stall_s) / num_copies
     return max(0.0, copy_s - backend.geometry.expert_bytes / bandwidth), bandwidth
+
+
+def read_bytes_per_s(host: HostBank) -> float:
+    """Return the median speed of reading one token's experts of a layer into host memory.
+
+    What is in host memory is lost.
+    """
+    per_token, speeds = host.cache.geometry.experts_per_token, []
+    host.reset()
+    for number in range(NUM_READS):
+        layer = number % len(host.bank)
+        experts = np.random.default_rng(number).permutation(host.bank.shape[1])[:per_token]
+        started = time.perf_counter()
+        for read in [r for block, e in enumerate(experts) for r in host.read(layer, int(e), block)]:
+            read.result()
+        speeds.append(per_token * host.block_bytes / (time.perf_counter() - started))
+    return _median(speeds)
 
 
 def _fit_passes(

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from specfit.backends.device import Copy, Device, EmulatedLink, Event, LinkCounters
+from specfit.backends.direct_file import aligned
 from specfit.backends.file_bank import deliver
 from specfit.core.errors import BackendError
 
@@ -82,8 +83,8 @@ class CpuDevice(Device):
         return torch.empty(tuple(shape), dtype=dtype)
 
     def allocate_host(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """See `Device.allocate_host`."""
-        return torch.empty(tuple(shape), dtype=dtype)
+        """See `Device.allocate_host`. On the grid of direct reads."""
+        return aligned(shape, dtype)
 
     def copy(self, copies: Sequence[Copy], after: Event | None) -> Event:
         """See `Device.copy`; whatever was computed before is done, so `after` is reached."""
@@ -102,6 +103,11 @@ class CpuDevice(Device):
             raise BackendError(
                 f"a copy of expert weights failed: {event.error}. Start the request again."
             ) from event.error
+
+    def synchronize(self, event: Event) -> None:
+        """See `Device.synchronize`."""
+        assert isinstance(event, CpuEvent), "an event of this device"
+        event.wait()
 
     def record(self) -> Event | None:
         """See `Device.record`."""

@@ -6,7 +6,8 @@ Each method is the stream call that `Device` describes; the expert store says wh
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -110,12 +111,24 @@ class CudaDevice(Device):
 
     def wait(self, event: Event) -> None:
         """See `Device.wait`. The host goes on; the compute stream waits."""
+        with self.stalling():
+            self._cuda.current_stream().wait_event(event.event)
+
+    def synchronize(self, event: Event) -> None:
+        """See `Device.synchronize`."""
+        event.event.synchronize()
+
+    @contextmanager
+    def stalling(self) -> Iterator[None]:
+        """See `Device.stalling`. As long as the compute stream has nothing left to do."""
         computing = self._cuda.current_stream()
         start, end = self._event(), self._event()
         start.record(computing)
-        computing.wait_event(event.event)
-        end.record(computing)
-        self._timed.append(("stall_s", start, end))
+        try:
+            yield
+        finally:
+            end.record(computing)
+            self._timed.append(("stall_s", start, end))
 
     def record(self) -> Event:
         """See `Device.record`."""

@@ -6,8 +6,10 @@ made to misbehave in tests can stand in for one another. Which expert goes where
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -127,6 +129,19 @@ class Device(ABC):
         BackendError
             A copy failed.
         """
+
+    @abstractmethod
+    def synchronize(self, event: Event) -> None:
+        """Block the calling thread until the event is reached, or its copies have failed."""
+
+    @contextmanager
+    def stalling(self) -> Iterator[None]:
+        """Count as stall what computing has to wait while the calling thread is in here."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.counters.stall_s += time.perf_counter() - started
 
     @abstractmethod
     def record(self) -> Event | None:

@@ -13,6 +13,7 @@ import mmap
 import os
 import threading
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -186,6 +187,12 @@ def aligned_bytes(num_bytes: int) -> Tensor:
     memory = torch.empty(num_bytes + ALIGNMENT, dtype=torch.uint8)
     first = -memory.data_ptr() % ALIGNMENT
     return memory[first : first + num_bytes]
+
+
+def aligned(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Return uninitialised host memory on the grid."""
+    size = torch.Size(shape)
+    return aligned_bytes(size.numel() * dtype.itemsize).view(dtype).view(size)
 
 
 def _open(path: Path) -> tuple[int, str]:

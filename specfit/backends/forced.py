@@ -19,7 +19,7 @@ from specfit.backends.device import Device
 from specfit.backends.expert_layout import ExpertLayout, PlainLayout
 from specfit.backends.experts_compiled import make_experts
 from specfit.backends.file_bank import Bank
-from specfit.backends.store import ExpertStore
+from specfit.backends.tiers import HostBank, make_store
 from specfit.core.cache import ExpertCache
 from specfit.core.cache.ahead import AheadOfPass
 from specfit.core.errors import BackendError, InvalidInputError
@@ -44,6 +44,8 @@ class ForcedExperts(PassRunner):
         Hidden size D.
     layout : ExpertLayout, optional
         How experts lie in their blocks; by default as they are, in the bank's type.
+    host : HostBank, optional
+        Host memory between the device and the file that is the bank.
 
     Raises
     ------
@@ -58,6 +60,7 @@ class ForcedExperts(PassRunner):
         cache: ExpertCache,
         hidden_size: int,
         layout: ExpertLayout | None = None,
+        host: HostBank | None = None,
     ) -> None:
         geometry, (layers, experts, block) = cache.geometry, bank.shape
         if (layers, experts) != (geometry.num_layers, geometry.num_experts):
@@ -76,7 +79,8 @@ class ForcedExperts(PassRunner):
             hidden_size=hidden_size, moe_intermediate_size=num_weights // (3 * hidden_size)
         )
         self.cache = cache
-        self.store = ExpertStore(bank, device, cache, geometry)
+        self.host = None if host is None else host.cache
+        self.store = make_store(bank, device, cache, host)
         self._ahead = AheadOfPass(geometry)
         self._layout = layout
         self._experts = [make_experts(i, self.store, layout, config, F.silu) for i in range(layers)]
@@ -115,13 +119,12 @@ class ForcedExperts(PassRunner):
         num_prefetched, num_wasted = self._ahead.take(routing)
         stall_s = self.device.counters.stall_s - stalled
         return RanPass(
-            num_hits=counts.num_hits,
-            num_misses=counts.num_misses,
-            num_evictions=counts.num_evictions,
+            counts=counts,
             stall_s=stall_s,
             compute_s=self.clock() - started - stall_s,
             num_prefetched=num_prefetched,
             num_wasted=num_wasted,
+            num_reads=int(counts.num_reads.sum()),
         )
 
     def clock(self) -> float:

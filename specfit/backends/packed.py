@@ -38,6 +38,7 @@ def bring_experts(
     layout: ExpertLayout,
     packed: Path | None = None,
     on_layer: OnLayer | None = None,
+    stays_on_disk: bool = False,
 ) -> Bank:
     """Return the bank of a checkpoint [L, E, B].
 
@@ -52,19 +53,24 @@ def bring_experts(
         Folder of the packed experts, packed now if they are not there.
     on_layer : callable, optional
         Told of progress.
+    stays_on_disk : bool
+        Whether nothing is loaded, whatever the device: experts are read when they are needed.
 
     Raises
     ------
     CheckpointError
         The checkpoint or the packed file is damaged, or there is no room for it.
+    InvalidInputError
+        Experts stay on disk, and no folder is given.
     """
+    stays_on_disk |= device.reads_files
     shape, dtype = layout.bank_shape(checkpoint.config), layout.dtype
-    if packed is None and device.reads_files:
+    if packed is None and stays_on_disk:
         raise InvalidInputError(
-            f"device '{device.name}' reads experts from a packed file; no folder was given. Give "
-            f"packed=FOLDER (--packed FOLDER)."
+            "experts that stay on disk are read from a packed file; no folder was given. Give "
+            "packed=FOLDER (--packed FOLDER)."
         )
-    if packed is None or not (device.maps_files or device.reads_files):
+    if packed is None or not (device.maps_files or stays_on_disk):
         check_room(torch.Size(shape).numel() * dtype.itemsize)
     if packed is None:
         bank = device.allocate_host(shape, dtype)
@@ -72,7 +78,7 @@ def bring_experts(
         return bank
     file = PackedExperts.of(checkpoint, layout, packed)
     file.complete(checkpoint, on_layer)
-    if device.reads_files:
+    if stays_on_disk:
         return FileBank.open(file.path, file.shape, dtype)
     if device.maps_files:
         return file.map()

@@ -7,7 +7,7 @@ import shutil
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ from specfit.backends.file_bank import Bank, FileBank
 from specfit.backends.forced import ForcedExperts
 from specfit.backends.layouts import layout_for
 from specfit.backends.packed import check_room
+from specfit.backends.tiers import HostBank, host_cache
 from specfit.core.cache import ExpertCache
 from specfit.core.errors import CheckpointError
 from specfit.core.expert_format import ExpertFormat
@@ -131,6 +132,8 @@ class RandomMachine:
         Hidden size D.
     layout : ExpertLayout
         Of the blocks.
+    host : HostBank, optional
+        Host memory between device and file.
     """
 
     def __init__(
@@ -140,24 +143,28 @@ class RandomMachine:
         geometry: ModelGeometry,
         hidden_size: int,
         layout: ExpertLayout,
+        host: HostBank | None = None,
     ) -> None:
         self.bank = bank
         self.device = device
         self.geometry = geometry
         self.hidden_size = hidden_size
         self.layout = layout
+        self.host = host
 
     @property
     def label(self) -> str:
         """What results must say of it."""
-        link = self.device.describe_link()
+        link = {**self.device.describe_link(), **(self.host.describe() if self.host else {})}
         told = [str(link[key]) for key in ("what", "io") if key in link]
         name = self.layout.kept.name
         return f"{self.device.name}, random weights in {name} ({', '.join(told)})"
 
     def passes(self, cache: ExpertCache) -> ForcedExperts:
         """Return what runs passes with a cache."""
-        return ForcedExperts(self.bank, self.device, cache, self.hidden_size, self.layout)
+        return ForcedExperts(
+            self.bank, self.device, cache, self.hidden_size, self.layout, self.host
+        )
 
 
 @contextmanager
@@ -167,6 +174,7 @@ def random_machine(
     folder: Path,
     recorded: ExpertFormat,
     kept: ExpertFormat | None = None,
+    host: str | None = None,
 ) -> Iterator[RandomMachine]:
     """Yield a machine for a geometry; what it wrote is removed afterwards.
 
@@ -185,6 +193,9 @@ def random_machine(
         The format of which the geometry says an expert's size.
     kept : ExpertFormat, optional
         How experts are kept, copied and computed here; by default in that format.
+    host : str, optional
+        Cache of experts in host memory; the experts are in a file then. By default memory holds all
+        unless the device reads files.
 
     Raises
     ------
@@ -200,15 +211,19 @@ def random_machine(
     layout = layout_for(kept, device.torch_device)
     block = geometry.expert_bytes // layout.dtype.itemsize
     shape = geometry.num_layers, geometry.num_experts, block
-    with TemporaryDirectory(prefix="specfit-forced-", dir=folder) as temporary:
-        try:
-            if device.reads_files:
-                bank: Bank = write_bank(Path(temporary) / "experts.bin", shape, layout.dtype)
-            else:
-                bank = memory_bank(device, shape, layout.dtype)
-            yield RandomMachine(bank, device, geometry, sizes[0], layout)
-        finally:
-            device.close()
+    with ExitStack() as opened:
+        temporary = opened.enter_context(TemporaryDirectory(prefix="specfit-forced-", dir=folder))
+        opened.enter_context(closing(device))
+        path, held = Path(temporary) / "experts.bin", None
+        if host is not None:
+            in_host = host_cache(device, host, geometry)
+            bank: Bank = write_bank(path, shape, layout.dtype)
+            held = opened.enter_context(closing(HostBank(bank, device, in_host)))
+        elif device.reads_files:
+            bank = write_bank(path, shape, layout.dtype)
+        else:
+            bank = memory_bank(device, shape, layout.dtype)
+        yield RandomMachine(bank, device, geometry, sizes[0], layout, held)
 
 
 def near_square(num_weights: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specfit.backends.cpu import CpuDevice
 from specfit.backends.device import Copy, EmulatedLink
-from specfit.backends.direct_file import DIRECT, aligned_bytes
+from specfit.backends.direct_file import DIRECT, aligned
 from specfit.backends.file_bank import FileBlock, deliver
 from specfit.core.errors import InvalidInputError
 
@@ -50,8 +50,7 @@ class SsdDevice(CpuDevice):
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """See `Device.allocate`. On the grid of direct reads."""
-        size = torch.Size(shape)
-        return aligned_bytes(size.numel() * dtype.itemsize).view(dtype).view(size)
+        return aligned(shape, dtype)
 
     def describe_link(self) -> dict[str, object]:
         """See `Device.describe_link`."""

@@ -28,6 +28,7 @@ from specfit.backends.file_bank import Bank, Source, in_memory
 from specfit.core.cache import ExpertCache, LoadPlan
 from specfit.core.errors import BackendError
 from specfit.core.experts import ModelGeometry
+from specfit.core.passes import PassCounts
 
 LAYERS_AHEAD = 4
 """How many layers before their own copies made ahead are queued at most."""
@@ -51,26 +52,6 @@ class Wave:
 
     experts: NDArray[np.int64]
     slots: NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class PassCounts:
-    """Hits, misses and evictions of one pass, each int64[L]."""
-
-    num_hits: NDArray[np.int64]
-    num_misses: NDArray[np.int64]
-    num_evictions: NDArray[np.int64]
-
-    @classmethod
-    def zeros(cls, num_layers: int) -> PassCounts:
-        """Return the counts of a pass that has not begun."""
-        return cls(*(np.zeros(num_layers, np.int64) for _ in range(3)))
-
-    def add(self, plan: LoadPlan) -> None:
-        """Count one wave."""
-        self.num_hits[plan.layer] += len(plan.hits)
-        self.num_misses[plan.layer] += len(plan.loads)
-        self.num_evictions[plan.layer] += len(plan.evictions)
 
 
 class ExpertStore:

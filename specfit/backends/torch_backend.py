@@ -23,9 +23,9 @@ from specfit.backends.held_text import HeldText
 from specfit.backends.layouts import make_layout
 from specfit.backends.packed import OnLayer, bring_experts
 from specfit.backends.sampling import Draw, TargetSampler
-from specfit.backends.store import ExpertStore
 from specfit.backends.target import Target, TargetPass
 from specfit.backends.text_rules import TextRules
+from specfit.backends.tiers import HostBank, host_cache, make_store
 from specfit.core.backend import Backend, Prefill, Request, Verification
 from specfit.core.cache import ExpertCache, make_cache
 from specfit.core.cache.ahead import AheadOfPass
@@ -65,6 +65,14 @@ class TorchBackend(Backend):
     experts : str, optional
         How the experts are kept, ``int4:128``; by default as the checkpoint has them: as codes, or
         in `dtype`.
+    host : str, optional
+        Cache of experts in host memory, ``lru:50%``; the rest stays in the packed file. By default
+        host memory holds all.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no host memory between the device and the disk, or a rule cannot be used live.
     """
 
     def __init__(
@@ -78,6 +86,7 @@ class TorchBackend(Backend):
         packed: Path | None = None,
         on_layer: OnLayer | None = None,
         experts: str | None = None,
+        host: str | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.device = device
@@ -87,9 +96,14 @@ class TorchBackend(Backend):
         self.max_context = min(max_context, checkpoint.config.max_position_embeddings)
         self.cache_spec = cache_spec
         cache = make_cache(cache_spec, self.geometry, live=True)
-        bank = bring_experts(checkpoint, device, self.layout, packed, on_layer)
+        self.host_spec = host
+        in_host = None if host is None else host_cache(device, host, self.geometry)
+        bank = bring_experts(
+            checkpoint, device, self.layout, packed, on_layer, stays_on_disk=host is not None
+        )
+        self.host = None if in_host is None else HostBank(bank, device, in_host)
         weights = checkpoint.load_others(dtype)
-        self._store = ExpertStore(bank, device, cache, self.geometry)
+        self._store = make_store(bank, device, cache, self.host)
         self._target = Target(checkpoint, weights, self._store, self.layout)
         self._drafter = self._make_drafter(drafter)
         self._held = HeldText()
@@ -122,7 +136,7 @@ class TorchBackend(Backend):
     def set_cache(self, spec: str) -> None:
         """Use another expert cache from the next request on; the weights stay loaded."""
         cache = make_cache(spec, self.geometry, live=True)
-        self._store = ExpertStore(self._store.bank, self.device, cache, self.geometry)
+        self._store = make_store(self._store.bank, self.device, cache, self.host)
         self._target.use_store(self._store)
         self.cache_spec = spec
         self._held.forget()
@@ -197,7 +211,10 @@ class TorchBackend(Backend):
 
     def residency(self) -> Residency:
         """See `Backend.residency`."""
-        return self.cache.residency()
+        on_device = self.cache.residency()
+        if self.host is None:
+            return on_device
+        return Residency(on_device.mask, self.host.cache.residency().mask)
 
     def prefetch(self, wanted: NDArray[np.float32]) -> None:
         """See `Backend.prefetch`. What is fetched counts as resident at once."""
@@ -247,6 +264,7 @@ class TorchBackend(Backend):
             compute_s=self.clock() - started - stall_s,
             num_prefetched=num_prefetched,
             num_wasted=num_wasted,
+            num_reads=int(counts.num_reads.sum()),
         )
         self._verified = (verification, result)
         return verification
@@ -288,7 +306,8 @@ class TorchBackend(Backend):
             "cache_bytes": self.cache.capacity
             * self.geometry.num_layers
             * self.geometry.expert_bytes,
-            "link": self.device.describe_link(),
+            "host": self.host_spec,
+            "link": {**self.device.describe_link(), **(self.host.describe() if self.host else {})},
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
@@ -297,6 +316,8 @@ class TorchBackend(Backend):
     def close(self) -> None:
         """See `Backend.close`."""
         self.device.close()
+        if self.host is not None:
+            self.host.close()
         self._is_started = False
 
     def _make_drafter(self, given: HeadCheckpoint | Drafter | None) -> Drafter | None:

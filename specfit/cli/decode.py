@@ -73,11 +73,14 @@ def _decode_one(
 
 def statistics_line(live: Live, result: DecodeResult) -> str:
     """Return one line on how fast a text came and what was copied."""
-    from specfit.sim.metrics import measure
+    from specfit.sim.metrics import measure, num_reads
 
     m = measure([result], live.backend.geometry.expert_bytes)
     tokens = f"{len(result.tokens)} tokens ({result.stop_reason})"
-    return f"{tokens}, {_figures(m)}; cache {live.options.cache}, {live.link_label}"
+    cache = f"cache {live.options.cache}"
+    if live.options.host is not None:
+        cache += f", host {live.options.host} ({num_reads([result])} experts read from disk)"
+    return f"{tokens}, {_figures(m)}; {cache}, {live.link_label}"
 
 
 def _figures(m: Metrics) -> str:
@@ -102,7 +105,7 @@ def json_row(live: Live, policy: Policy, prompt: Prompt, result: DecodeResult) -
     """Return everything about one decoded text."""
     from specfit.cli.manifest import manifest
     from specfit.report.measures import COUNTS, json_values
-    from specfit.sim.metrics import figure_or_none, measure
+    from specfit.sim.metrics import figure_or_none, measure, num_reads
 
     m = measure([result], live.backend.geometry.expert_bytes)
     return {
@@ -114,6 +117,7 @@ def json_row(live: Live, policy: Policy, prompt: Prompt, result: DecodeResult) -
         **json_values(COUNTS, m),
         "num_prefetched": m.num_prefetched,
         "num_wasted": m.num_wasted,
+        "num_reads": num_reads([result]),
         "tokens_per_s": figure_or_none(m.tokens_per_s),
         **manifest(policy=policy.to_spec(), **live.specs()),
     }

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def machine_of(
-    backend: str | None, reader: TraceReader, folder: Path, experts: str | None = None
+    backend: str | None,
+    reader: TraceReader,
+    folder: Path,
+    experts: str | None = None,
+    host: str | None = None,
 ) -> AbstractContextManager[RandomMachine | None]:
     """Return what runs a trace's passes, with random experts of its model's shape.
 
@@ -23,6 +27,8 @@ def machine_of(
     ----------
     experts : str, optional
         How they are kept, ``int4``; by default as they were in the trace's run.
+    host : str, optional
+        Cache of experts in host memory before a file in the folder; by default memory holds all.
     """
     if backend is None:
         return nullcontext()
@@ -32,7 +38,7 @@ def machine_of(
     warm_up()
     recorded = recorded_format(reader.metadata)
     kept = recorded if experts is None else ExpertFormat.parse(experts, "bfloat16")
-    return random_machine(backend, reader.metadata.geometry, folder, recorded, kept)
+    return random_machine(backend, reader.metadata.geometry, folder, recorded, kept, host)
 
 
 def recorded_format(metadata: TraceMetadata) -> ExpertFormat:

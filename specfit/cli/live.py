@@ -90,6 +90,7 @@ class Live:
             "model": self.options.model,
             "head": None if head is None else str(head),
             "cache": self.options.cache,
+            "host": self.options.host,
             "prefetch": self.options.prefetch,
             **{
                 key: said[key]
@@ -130,6 +131,11 @@ def open_live(options: LiveOptions, bars: Progress | None = None) -> Iterator[Li
         named = Named(options.predictor, options.acceptance)
         inputs = chosen_live(folder, options.head, named, backend.geometry, sampling)
         profile = connect(backend, given or measured_profile(backend, bars), link)
+        if options.host is not None and not profile.ssd_s:
+            raise InvalidInputError(
+                f"a host tier needs a disk behind it; the profile '{profile.name}' has none. "
+                f"Measure one with specfit calibrate --host, or leave --profile out."
+            )
         cost = cost_from(options.cost, profile)
         warm_up_search()
         warm_up_inputs(inputs.predictor, inputs.acceptance, backend.geometry)
@@ -166,6 +172,7 @@ def load_backend(
             threads=options.threads,
             packed=options.packed,
             experts=options.experts,
+            host=options.host,
             on_layer=None if shown is None else _layer_bar(shown),
         )
 

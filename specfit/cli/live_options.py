@@ -31,6 +31,8 @@ class TargetOptions:
         Folder of packed experts.
     experts : str, optional
         How experts are kept; by default as the checkpoint has them.
+    host : str, optional
+        Spec of the cache of experts in host memory; by default it holds all.
     """
 
     model: options.Model = "tiny"
@@ -39,6 +41,7 @@ class TargetOptions:
     dtype: options.Dtype = "float32"
     packed: options.Packed = None
     experts: options.Experts = None
+    host: options.Host = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -162,9 +162,10 @@ def memory(
     )
     if ssd:
         print_note(
-            "A GPU before host memory before a disk is simulated only, with specfit replay --host. "
-            "What runs is --device ssd: the CPU computes on slots in host memory that are filled "
-            "from disk; specfit calibrate --device ssd measures how fast. "
+            "A GPU before host memory before a disk: decode --device cuda --packed FOLDER with "
+            f"--cache lru:{plan.slots_per_layer} --host lru:{plan.host_per_layer}. Without a GPU, "
+            "--device ssd: the CPU computes on slots in host memory that are filled from disk. "
+            "specfit calibrate, with the same options, measures how fast. "
             f"{profile}: {machine.provenance}"
         )
 
@@ -356,7 +357,7 @@ def _rows(
         else f"TOO FEW: a token needs {plan.least_slots} a layer, and {plan.slots_per_layer} fit"
     )
     host = "fits" if plan.fits_host else "DOES NOT FIT"
-    held = f"{plan.host_per_layer} of {plan.num_experts} a layer"
+    held = f"{plan.host_per_layer} of {plan.num_experts} a layer: --host lru:{plan.host_per_layer}"
     everything = ("all experts, in host memory", _gib(plan.experts_bytes))
     return [
         ("one expert, as it is copied", f"{plan.expert_bytes / 2**20:.2f} MiB"),

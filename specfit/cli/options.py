@@ -108,6 +108,12 @@ Packed = Annotated[
     Path | None,
     typer.Option("--packed", help="Folder to keep packed experts in: later starts map them."),
 ]
+Host = Annotated[
+    str | None,
+    typer.Option(
+        "--host", help="Cache of experts in host memory, lru:50%; the rest is on a disk behind it."
+    ),
+]
 Text = Annotated[str | None, typer.Option("--prompt", help="The text to continue.")]
 PromptFile = Annotated[
     Path | None, typer.Option("--prompts", help="A .txt file (one a line) or .jsonl ('prompt').")

@@ -39,13 +39,6 @@ Overlap = Annotated[
         help="What hides copies: none, resident, layer or pass; by default the profile's."
     ),
 ]
-Host = Annotated[
-    str | None,
-    typer.Option(
-        help="Cache of experts in host memory, lru:50%; the rest is on the profile's disk."
-    ),
-]
-
 RunOn = Annotated[
     str | None,
     typer.Option(
@@ -72,7 +65,7 @@ def replay(
     acceptance: Acceptance = None,
     overlap: Overlap = None,
     prefetch: options.RecordedPrefetch = None,
-    host: Host = None,
+    host: options.Host = None,
     backend: RunOn = None,
     experts: options.Experts = None,
     folder: Folder = Path(),
@@ -98,10 +91,9 @@ def replay(
         raise InvalidInputError(
             "--set needs exactly one --policy; got several. Write name:key=value instead."
         )
-    if backend is not None and (host is not None or plot is not None):
+    if backend is not None and plot is not None:
         raise InvalidInputError(
-            "--backend runs passes for real, without a host tier or a plot. Leave --host and "
-            "--plot out."
+            "--plot shows simulated speeds; --backend runs passes for real. Leave one out."
         )
     if experts is not None and backend is None:
         raise InvalidInputError(
@@ -109,6 +101,8 @@ def replay(
             "one, or simulate with a --profile of such experts."
         )
     reader = TraceReader(trace)
+    if backend is None:
+        host = host or reader.metadata.specs.get("host")
     ours = recorded_policy(reader.metadata)
     policy = policy or ([ours] if ours else ["autoregressive", "specfit"])
     cache = cache or [reader.metadata.specs.get("cache") or "lru:25%"]
@@ -132,7 +126,7 @@ def replay(
         host=host,
     )
     specs = [(p, c) for c in cache for p in policy]
-    with machine_of(backend, reader, folder, experts) as machine, progress() as bars:
+    with machine_of(backend, reader, folder, experts, host) as machine, progress() as bars:
         replayer = replace(replayer, machine=machine)
         task = bars.add_task("replaying", total=replayer.num_prompts * len(specs))
         runs = [replayer.run(p, c, settings, lambda: bars.advance(task)) for p, c in specs]
@@ -215,6 +209,8 @@ class Replayer:
 
         geometry = (self.machine or self.reader.metadata).geometry
         rule = make_cache(cache, geometry, live=self.machine is not None)
+        is_simulated = self.machine is None and self.host is not None
+        in_host = make_cache(str(self.host), geometry) if is_simulated else None
         results = []
         for result in replay_trace(
             self.reader,
@@ -228,7 +224,7 @@ class Replayer:
             max_prompts=self.max_prompts,
             near_ties=self.near_ties,
             prefetcher=prefetcher_from(self.prefetch),
-            host=None if self.host is None else make_cache(self.host, geometry),
+            host=in_host,
             passes=None if self.machine is None else self.machine.passes(rule),
         ):
             results.append(result)
@@ -297,6 +293,7 @@ def print_tables(replayer: Replayer, runs: Sequence[Run]) -> None:
     from specfit.report.measures import COUNTS, PREDICTIONS, number_text
     from specfit.report.runs import baseline_of
     from specfit.report.words import range_text
+    from specfit.sim.metrics import num_reads
 
     for cache in dict.fromkeys(run.cache for run in runs):
         columns = [run for run in runs if run.cache == cache]
@@ -311,6 +308,8 @@ def print_tables(replayer: Replayer, runs: Sequence[Run]) -> None:
             rows.append(["copied ahead", *(f"{r.metrics.num_prefetched:,}" for r in columns)])
             wasted = (f"{r.metrics.wasted_bytes / 1e9:,.2f}" for r in columns)
             rows.append(["  for nothing, GB", *wasted])
+        if replayer.host is not None:
+            rows.append(["read from disk", *(f"{num_reads(r.results):,}" for r in columns)])
         baseline = baseline_of(runs, cache)
         if baseline is not None:
             gains = [run.speedup_over(baseline) for run in columns]
@@ -357,7 +356,7 @@ def json_rows(replayer: Replayer, runs: Sequence[Run]) -> list[dict[str, Any]]:
     from specfit.cli.specs import policy_from
     from specfit.report.measures import COUNTS, PREDICTIONS, json_values
     from specfit.report.runs import baseline_of
-    from specfit.sim.metrics import figure_or_none
+    from specfit.sim.metrics import figure_or_none, num_reads
 
     rows = []
     for run in runs:
@@ -374,6 +373,7 @@ def json_rows(replayer: Replayer, runs: Sequence[Run]) -> list[dict[str, Any]]:
                 "host": replayer.host,
                 "num_prefetched": run.metrics.num_prefetched,
                 "wasted_bytes": run.metrics.wasted_bytes,
+                "num_reads": num_reads(run.results),
                 "seconds": replayer.seconds,
                 f"{replayer.kind}_tokens_per_s": figure_or_none(run.metrics.tokens_per_s),
                 f"{replayer.kind}_speedup": speedup

@@ -20,7 +20,7 @@ import specfit
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, print_table, progress
 from specfit.cli.input_specs import Acceptance, Predictor
-from specfit.cli.replay import Host, Overlap
+from specfit.cli.replay import Overlap
 from specfit.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def sweep(
     acceptance: Acceptance = None,
     overlap: Overlap = None,
     prefetch: options.Prefetch = "none",
-    host: Host = None,
+    host: options.Host = None,
     jobs: Jobs = -1,
     engine: Engine = "local",
     as_json: options.Json = False,

@@ -102,6 +102,8 @@ class Verification:
         The other seconds of the pass.
     num_prefetched, num_wasted : int
         Experts that were copied ahead of the pass, and those of them that it did not need.
+    num_reads : int
+        Experts that were first read from disk into host memory, for the pass or ahead of it.
     """
 
     nodes: NDArray[np.intp]
@@ -116,6 +118,7 @@ class Verification:
     compute_s: float
     num_prefetched: int = 0
     num_wasted: int = 0
+    num_reads: int = 0
 
     @property
     def num_copied(self) -> int:

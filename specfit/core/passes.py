@@ -9,7 +9,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.cache.base import ExpertCache
+from specfit.core.cache.base import ExpertCache, LoadPlan
+
+
+@dataclass(frozen=True, eq=False)
+class PassCounts:
+    """Counts of a pass by layer.
+
+    Parameters
+    ----------
+    num_hits, num_misses, num_evictions : int64[L]
+        Activated experts that were resident when their layer began, that were not, and experts that
+        left.
+    num_reads : int64[L]
+        Experts that were first read from disk into host memory.
+    """
+
+    num_hits: NDArray[np.int64]
+    num_misses: NDArray[np.int64]
+    num_evictions: NDArray[np.int64]
+    num_reads: NDArray[np.int64]
+
+    @classmethod
+    def zeros(cls, num_layers: int) -> PassCounts:
+        """Return the counts of a pass that has not begun."""
+        return cls(*(np.zeros(num_layers, np.int64) for _ in range(4)))
+
+    def add(self, plan: LoadPlan) -> None:
+        """Count one wave of the device's cache."""
+        self.num_hits[plan.layer] += len(plan.hits)
+        self.num_misses[plan.layer] += len(plan.loads)
+        self.num_evictions[plan.layer] += len(plan.evictions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,22 +48,22 @@ class RanPass:
 
     Parameters
     ----------
-    num_hits, num_misses, num_evictions : int64[L]
-        Activated experts that were resident when their layer began, that were not, and experts that
-        left.
+    counts : PassCounts
+        Of its experts, by layer.
     stall_s, compute_s : float
         Seconds that it waited for copies, and its other seconds.
     num_prefetched, num_wasted : int
         Experts that were copied ahead of it, and those of them that it did not need.
+    num_reads : int
+        Experts that were read from disk into host memory, for it and ahead of it.
     """
 
-    num_hits: NDArray[np.int64]
-    num_misses: NDArray[np.int64]
-    num_evictions: NDArray[np.int64]
+    counts: PassCounts
     stall_s: float
     compute_s: float
     num_prefetched: int = 0
     num_wasted: int = 0
+    num_reads: int = 0
 
 
 class PassRunner(ABC):
@@ -43,9 +73,12 @@ class PassRunner(ABC):
     ----------
     cache : ExpertCache
         Rules what is resident.
+    host : ExpertCache, optional
+        Rules what is in host memory, where a disk holds the rest.
     """
 
     cache: ExpertCache
+    host: ExpertCache | None = None
 
     @abstractmethod
     def reset(self) -> None:

@@ -46,7 +46,7 @@ class TimedAhead:
             self._since_s = now_s
         for plan in self._made.fetch(wanted, cache):
             if host is not None:
-                self._num_reads += read_from_disk(host, plan.layer, plan.loads)
+                self._num_reads += read_from_disk(host, plan)
 
     def take(self, routing: NDArray[np.int16], now_s: float) -> tuple[CopiesAhead, int]:
         """Return what was copied ahead of a pass, and how much of it was for nothing; forget it.

@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core.cache.base import ExpertCache, needed_by
-
-
-@dataclass(frozen=True, eq=False)
-class PassCounts:
-    """Counts of a pass by layer.
-
-    Parameters
-    ----------
-    num_hits, num_misses, num_evictions : int64[L]
-        Activated experts that were resident when their layer began, that were not, and experts that
-        left.
-    num_reads : int64[L]
-        Misses that were first read from disk into host memory.
-    """
-
-    num_hits: NDArray[np.int64]
-    num_misses: NDArray[np.int64]
-    num_evictions: NDArray[np.int64]
-    num_reads: NDArray[np.int64]
+from specfit.core.cache.base import ExpertCache, LoadPlan
+from specfit.core.passes import PassCounts
 
 
 def run_pass(
@@ -41,25 +21,22 @@ def run_pass(
     routing : int16[n, L, K]
         Experts of each token of the pass.
     host : ExpertCache, optional
-        Holds the experts in host memory; asked for what the cache misses.
+        Holds the experts in host memory; asked for what each wave of the cache loads.
     """
     if host is None:
         hits, misses, evictions = cache.run_pass(routing)
         return PassCounts(hits, misses, evictions, np.zeros(cache.num_layers, np.int64))
-    needed = needed_by(routing, cache.geometry)
-    missing = needed & ~cache.residency().mask
-    hits, misses, evictions = cache.run_pass(routing)
-    reads = [
-        read_from_disk(host, layer, np.flatnonzero(missing[layer]))
-        for layer in range(cache.num_layers)
-    ]
+    counts = PassCounts.zeros(cache.num_layers)
+    for wave in cache.pass_waves(routing):
+        counts.add(wave)
+        counts.num_reads[wave.layer] += read_from_disk(host, wave)
     host.end_pass()
-    return PassCounts(hits, misses, evictions, np.array(reads, np.int64))
+    return counts
 
 
-def read_from_disk(host: ExpertCache, layer: int, experts: NDArray[np.int64]) -> int:
-    """Bring experts of a layer into host memory; return how many were on disk."""
-    return sum(len(wave.loads) for wave in host.waves(layer, experts))
+def read_from_disk(host: ExpertCache, plan: LoadPlan) -> int:
+    """Bring what is to be loaded into host memory; return how many experts were on disk."""
+    return sum(len(wave.loads) for wave in host.waves(plan.layer, plan.loads))
 
 
 def run_prefill(

@@ -51,6 +51,7 @@ class ForcedBackend(ReplayBackend):
                 f"trace's shape."
             )
         super().__init__(trace, passes.cache, profile)
+        self.host = passes.host
         self._passes = passes
         self._looked_up_s = 0.0
 

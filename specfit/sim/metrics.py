@@ -162,6 +162,11 @@ class UnionCount:
         return _ratio(self.num_experts, self.num_passes)
 
 
+def num_reads(results: Sequence[DecodeResult]) -> int:
+    """Return the experts that cycles read from disk into host memory, those ahead too."""
+    return sum(c.outcome.verification.num_reads for result in results for c in result.cycles)
+
+
 def measure(results: Sequence[DecodeResult], expert_bytes: int) -> Metrics:
     """Return the metrics of some requests together.
 

@@ -195,13 +195,14 @@ class ReplayBackend(Backend):
             target_probs=answers.target_probs,
             margins=answers.margins,
             routing=answers.routing,
-            num_hits=ran.num_hits,
-            num_misses=ran.num_misses,
-            num_evictions=ran.num_evictions,
+            num_hits=ran.counts.num_hits,
+            num_misses=ran.counts.num_misses,
+            num_evictions=ran.counts.num_evictions,
             stall_s=ran.stall_s,
             compute_s=ran.compute_s,
             num_prefetched=ran.num_prefetched,
             num_wasted=ran.num_wasted,
+            num_reads=ran.num_reads,
         )
 
     def commit(
@@ -372,15 +373,8 @@ class ReplayBackend(Backend):
             self.profile, len(routing), counts.num_hits, counts.num_misses, counts.num_reads, ahead
         )
         self._now_s += stall_s + compute_s
-        return RanPass(
-            counts.num_hits,
-            counts.num_misses,
-            counts.num_evictions,
-            stall_s,
-            compute_s,
-            ahead.num_copies,
-            num_wasted,
-        )
+        num_reads = int(counts.num_reads.sum()) + ahead.num_reads
+        return RanPass(counts, stall_s, compute_s, ahead.num_copies, num_wasted, num_reads)
 
     def _too_deep(self, plan: DraftPlan, num_levels: int) -> TraceCoverageError:
         return TraceCoverageError(

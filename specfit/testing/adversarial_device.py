@@ -109,6 +109,12 @@ class AdversarialDevice(Device):
         if event.error is not None:
             raise BackendError(f"a copy of expert weights failed: {event.error}.")
 
+    def synchronize(self, event: Event) -> None:
+        """See `Device.synchronize`. Runs what is queued, by choice, until the event is reached."""
+        assert isinstance(event, QueuedEvent), "an event of this device"
+        while not event.is_reached:
+            self._step()
+
     def record(self) -> Event | None:
         """See `Device.record`."""
         event = QueuedEvent()

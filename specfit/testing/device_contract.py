@@ -22,7 +22,7 @@ NUM_TRIES = 5
 
 
 class DeviceContract(Contract):
-    """L1 to L8. ``make(link)`` returns a device; one that cannot emulate a link ignores it.
+    """L1 to L9. ``make(link)`` returns a device; one that cannot emulate a link ignores it.
 
     Where there is no link to emulate, the times are only held against zero.
     """
@@ -126,6 +126,21 @@ class DeviceContract(Contract):
         device.wait(device.copy(_copies(device, 1), None))
         device.close()
         device.close()
+
+    def test_l9_a_source_is_free_when_its_copies_have_arrived(self) -> None:
+        """After `synchronize` the sources of copies may be overwritten."""
+        from specfit.backends.file_bank import in_memory
+
+        with _Closing(self.make(_link())) as device:
+            copies = _copies(device, 3)
+            arrival = device.copy(copies, None)
+            device.synchronize(arrival)
+            for source, _ in copies:
+                in_memory(source).fill_(-2.0)
+            device.wait(arrival)
+            for number, (_, destination) in enumerate(copies):
+                found = device.fetch(destination).tolist()
+                require(set(found) == {float(number)}, "L9", f"copy {number} holds {found[:3]}")
 
 
 def check_device(make: Callable[..., Device]) -> list[str]:

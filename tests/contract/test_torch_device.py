@@ -111,6 +111,16 @@ class ReadsLate(CpuDevice):
         return super().copy(copies, after)
 
 
+class FreesSourcesEarly(CpuDevice):
+    def _move(self, copies: Sequence[Copy]) -> BaseException | None:
+        if len(copies) == 3:  # so that the source has been overwritten
+            time.sleep(0.2)
+        return super()._move(copies)
+
+    def synchronize(self, event: Event) -> None:
+        return
+
+
 class SaysNothing(CpuDevice):
     def describe_link(self) -> dict[str, object]:
         return {}
@@ -125,6 +135,7 @@ MUTANTS: list[tuple[str, Callable[[EmulatedLink | None], Device]]] = [
     ("L6", SwallowsFailures),
     ("L7", ReadsLate),
     ("L8", SaysNothing),
+    ("L9", FreesSourcesEarly),
 ]
 
 

@@ -81,6 +81,24 @@ def test_replay_runs_passes_for_real(command_trace: Path, tmp_path: Path, name: 
     assert list(tmp_path.iterdir()) == [], "what was written is removed"
 
 
+def test_three_tiers_run_for_real(command_trace: Path, tmp_path: Path) -> None:
+    disk = "ssd_bandwidth_bytes_per_s = "
+    profile = (command_trace / "profile.toml").read_text()
+    (tmp_path / "disk.toml").write_text(profile.replace(f"{disk}0.0", f"{disk}1e9"))
+    given = ("--json", "--prefetch", "previous", "--host", "lru:25%", "--profile")
+    made = [
+        run_cli(command_trace, *given, tmp_path / "disk.toml", *words)
+        for words in ((), ("--backend", "cpu", "--folder", tmp_path))
+    ]
+    pairs = zip(*(result.stdout.splitlines() for result in made), strict=True)
+    for simulated, measured in ((json.loads(a), json.loads(b)) for a, b in pairs):
+        for key in (*(measure.key for measure in COUNTS), "num_prefetched", "num_reads", "host"):
+            assert simulated[key] == measured[key]
+        assert measured["num_reads"] > 0
+        assert "direct" in measured["seconds"] or "BUFFERED" in measured["seconds"]
+    assert [path.name for path in tmp_path.iterdir()] == ["disk.toml"], "the rest is removed"
+
+
 def test_the_table_says_that_it_was_measured(command_trace: Path, tmp_path: Path) -> None:
     made = run_cli(command_trace, "--backend", "ssd", "--folder", tmp_path)
     assert "tokens/s, measured" in made.stdout
@@ -91,7 +109,8 @@ def test_the_table_says_that_it_was_measured(command_trace: Path, tmp_path: Path
     ("words", "said"),
     [
         (("--backend", "tpu"), "device must be"),
-        (("--backend", "cpu", "--host", "lru:50%"), "Leave"),
+        (("--backend", "cpu", "--plot", "speeds.png"), "Leave"),
+        (("--backend", "ssd", "--host", "lru:50%"), "leave the host tier out"),
         (("--experts", "int4"), "no --backend was given"),
         (("--backend", "cpu", "--experts", "int4"), "no whole groups of 128"),
     ],

@@ -33,9 +33,10 @@ RUNNABLE = (
 )
 """Pages that take minutes at most; the commands of others are parsed by `tests/test_docs.py`."""
 NOT_AT_HAND = re.compile(
-    r"--install-completion|--host lru|^specfit demo|--device cuda|/mnt/nvme|synth-gsm8k|--engine"
+    r"--install-completion|replay trace .*--host lru|^specfit demo|--device cuda|/mnt/nvme"
+    r"|synth-gsm8k|--engine"
 )
-"""The shell; a disk behind host memory; what other tests run; a GPU; room for 54 GiB; a cluster."""
+"""The shell; a profile with a disk; what other tests run; a GPU; room for 54 GiB; a cluster."""
 STAND_INS = {"/var/lib/node_exporter/": "", "--experts int4 --packed": "--experts int4:32 --packed"}
 """A place outside the folder; groups that the rows of the bundled model are too short for."""
 

@@ -14,10 +14,12 @@ import pytest
 pytest.importorskip("torch", reason="the live backend needs torch")
 
 from specfit.backends import load
+from specfit.backends.direct_file import DirectFile
 from specfit.core.backend import Request
 from specfit.core.cache import caches, make_cache
 from specfit.core.cost import ProfileCost
 from specfit.core.decode import DecodeLoop, DecodeResult
+from specfit.core.errors import BackendError
 from specfit.core.noise import Sampling
 from specfit.core.policy import policies
 from specfit.core.prefetch import PredictedUnion, Prefetcher, PreviousToken
@@ -38,7 +40,14 @@ PROMPTS = (
     "Janet has 3 apples and buys 4 more. How many apples does she have?",
     "A train travels 60 miles in 2 hours. How fast is it?",
 )
-COUNTERS = ("num_hits", "num_misses", "num_evictions", "num_prefetched", "num_wasted")
+COUNTERS = (
+    "num_hits",
+    "num_misses",
+    "num_evictions",
+    "num_prefetched",
+    "num_wasted",
+    "num_reads",
+)
 POLICIES = ("autoregressive", "eagle3:depth=4,top_k=3,max_nodes=12", "specfit")
 PLANS = (DraftPlan(4, 3, 64), DraftPlan(5, 4, 64))
 
@@ -93,9 +102,13 @@ def replayed(
     cache_spec: str,
     sampling: Sampling,
     prefetcher: Prefetcher | None = None,
+    host: str | None = None,
 ) -> tuple[list[DecodeResult], ReplayBackend]:
     trace = TraceReader(folder)
-    backend = ReplayBackend(trace, make_cache(cache_spec, trace.metadata.geometry), PROFILE)
+    geometry = trace.metadata.geometry
+    in_host = None if host is None else make_cache(host, geometry)
+    profile = PROFILE if host is None else replace(PROFILE, ssd_bandwidth_bytes_per_s=1e9)
+    backend = ReplayBackend(trace, make_cache(cache_spec, geometry), profile, in_host)
     replay = loop(backend, policy, sampling, prefetcher)
     return [replay.run(request) for request in backend.requests()], backend
 
@@ -190,6 +203,57 @@ def test_a_run_that_copied_ahead_replays_exactly(
     )
     of_prompt = make_cache(cache_spec, tiny.geometry).run_pass(one.prefill.routing)[1].sum()
     assert counters.num_copies - before == of_cycles + of_prompt
+
+
+@pytest.mark.parametrize("host", ["lru:8", "sieve:50%"])
+def test_a_run_over_three_tiers_replays_exactly(
+    tiny: TorchBackend, tmp_path: Path, host: str
+) -> None:
+    """Down to the smallest tiers: 8 experts a layer are those of one token."""
+    policy = POLICIES[1]
+    tiny.set_cache("lru:100%")
+    all_resident = [loop(tiny, policy, Sampling()).run(r) for r in requests(tiny, Sampling(), 16)]
+    given: list[tuple[str, Prefetcher | None]] = [("lru:8", None), ("none", PreviousToken(2))]
+    with load("tiny", cache="lru:8", host=host, packed=tmp_path / "packed") as backend:
+        for cache_spec, prefetcher in given:
+            backend.set_cache(cache_spec)
+            folder = tmp_path / cache_spec.partition(":")[0]
+            live = record(backend, folder, policy, Sampling(), 16, prefetcher)
+            assert [r.tokens for r in live] == [r.tokens for r in all_resident]
+            assert backend._store.slot_bytes_are_current()
+            again, simulator = replayed(folder, policy, cache_spec, Sampling(), prefetcher, host)
+            assert differences(live, again) == []
+            answers = [cycle.outcome.verification for result in live for cycle in result.cycles]
+            reads = sum(answer.num_reads for answer in answers)
+            copies = sum(answer.num_copied for answer in answers)
+            # least recently used, host memory of the slots' size holds what they hold: no use
+            assert 0 < reads < copies or (reads == copies and host == cache_spec)
+            ours, theirs = backend.residency(), simulator.residency()
+            assert ours.in_host is not None and theirs.in_host is not None
+            assert np.array_equal(ours.mask, theirs.mask)
+            assert np.array_equal(ours.in_host, theirs.in_host)
+        said = backend.describe()
+        assert (said["host"], said["link"]["host_bytes"]) == (host, backend.host.memory.nbytes)
+
+
+def test_a_failing_disk_ends_a_request_over_three_tiers_and_the_next_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with load("tiny", cache="lru:8", host="lru:8", packed=tmp_path) as backend:
+        request = requests(backend, Sampling(), 8)[0]
+        right = loop(backend, POLICIES[0], Sampling()).run(request).tokens
+        read, calls = DirectFile.read, [0]
+
+        def fails_once(self: DirectFile, offset: int, target: object) -> None:
+            calls[0] += 1
+            if calls[0] == 300:
+                raise OSError(5, "Input/output error")
+            read(self, offset, target)
+
+        monkeypatch.setattr(DirectFile, "read", fails_once)
+        with pytest.raises(BackendError, match=r"layer \d+, expert \d+: .*experts.*Input/output"):
+            loop(backend, POLICIES[0], Sampling()).run(request)
+        assert loop(backend, POLICIES[0], Sampling()).run(request).tokens == right
 
 
 @cache

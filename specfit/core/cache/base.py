@@ -198,14 +198,24 @@ class ExpertCache(ABC):
         int64[3, L]
             Hits, misses and evictions of each layer.
         """
+        counts = np.zeros((3, self.num_layers), np.int64)
+        for wave in self.pass_waves(routing):
+            counts[:, wave.layer] += len(wave.hits), len(wave.loads), len(wave.evictions)
+        return counts
+
+    def pass_waves(self, routing: NDArray[np.int16]) -> Iterator[LoadPlan]:
+        """Yield the load plans of a whole pass, layer by layer, and end it.
+
+        Parameters
+        ----------
+        routing : int16[n, L, K]
+            Experts of each token of the pass.
+        """
         self._note_pass(routing)
         needed = needed_by(routing, self.geometry)
-        counts = np.zeros((3, self.num_layers), np.int64)
         for layer in range(self.num_layers):
-            for wave in self.waves(layer, np.flatnonzero(needed[layer])):
-                counts[:, layer] += len(wave.hits), len(wave.loads), len(wave.evictions)
+            yield from self.waves(layer, np.flatnonzero(needed[layer]))
         self.end_pass()
-        return counts
 
     def run_passes(self, routing: NDArray[np.int16], sizes: IdArray) -> IdArray:
         """Take passes through the cache one after the other, each as `run_pass` does.

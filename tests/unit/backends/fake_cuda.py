@@ -27,6 +27,9 @@ class FakeEvent:
     def query(self) -> bool:
         return self.is_recorded
 
+    def synchronize(self) -> None:
+        self.cuda.log.append(("synchronize", self.number))
+
     def elapsed_time(self, end_event: Any) -> float:
         assert self.is_recorded and end_event.is_recorded
         return 1.5

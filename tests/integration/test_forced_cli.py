@@ -177,7 +177,7 @@ def test_passes_over_4_bit_blocks_copy_them_and_compute_what_their_codes_stand_f
         routing = np.zeros((1, SHAPE.num_layers, SHAPE.experts_per_token), np.int16)
         routing[..., 1] = 1
         ran = passes.run(routing)
-        assert ran.num_misses.tolist() == [2] * SHAPE.num_layers
+        assert ran.counts.num_misses.tolist() == [2] * SHAPE.num_layers
         copied = machine.device.counters.num_bytes
         assert copied == 2 * SHAPE.num_layers * geometry.expert_bytes
         assert isinstance(machine.layout, Int4Layout)

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specfit.backends import direct_file
+from specfit.backends.calibrate import read_bytes_per_s
 from specfit.backends.cpu import CpuDevice
+from specfit.backends.cuda import CudaDevice
 from specfit.backends.device import Event
 from specfit.backends.file_bank import FileBank
 from specfit.backends.ssd import SsdDevice
@@ -29,6 +32,7 @@ from specfit.testing.adversarial_device import (
     every_order,
     random_orders,
 )
+from tests.unit.backends.fake_cuda import FakeCuda
 from tests.unit.backends.test_ahead_protocol import SMALL as AHEAD
 from tests.unit.backends.test_ahead_protocol import Cycle, by_layer
 from tests.unit.backends.test_ahead_protocol import run as run_protocol
@@ -313,6 +317,42 @@ def test_what_is_read_when_all_is_forgotten_does_no_harm(bank: FileBank) -> None
         store.bring_ahead(AheadOfPass(GEOMETRY).fetch(wanting(0, 3), store.cache))
         store.reset()
         assert run(store, [(0, (0, 1))]) == 2
+
+
+def test_host_memory_is_pinned_where_the_device_pins(bank: FileBank) -> None:
+    """Against a stand-in for `torch.cuda`: says nothing of a GPU's seconds."""
+    cuda = FakeCuda()
+    device = CudaDevice(0, cuda, torch.device("cpu"))
+    host = HostBank(bank, device, make_cache("lru:3", GEOMETRY), num_threads=2)
+    assert host.memory.data_ptr() in cuda.runtime.registered
+    store = TieredStore(host, make_cache("lru:2", GEOMETRY))
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        needed = np.flatnonzero(rng.random(EXPERTS) < 0.5)
+        for wave in store.waves(1, needed):
+            found = store.pools[1][torch.from_numpy(wave.slots)]
+            assert torch.equal(found, BANK[1, torch.from_numpy(wave.experts)])
+        store.end_pass()
+    assert store.slot_bytes_are_current()
+    assert any(entry[0] == "synchronize" for entry in cuda.log)
+    assert device.counters.stall_s > 0
+    host.close()
+    device.close()
+
+
+def test_reading_is_timed_and_leaves_nothing(bank: FileBank) -> None:
+    device = CpuDevice()
+    store = TieredStore(
+        HostBank(bank, device, make_cache("lru:3", GEOMETRY)), make_cache("lru:3", GEOMETRY)
+    )
+    list(store.waves(0, np.array([0, 1, 2])))
+    assert read_bytes_per_s(store.host) > 0
+    assert not store.host.cache.residency().mask.any()
+    store.reset()
+    list(store.waves(0, np.array([0, 3])))
+    assert store.slot_bytes_are_current()
+    store.host.close()
+    device.close()
 
 
 def test_a_device_that_reads_its_slots_from_disk_has_no_host_tier() -> None:

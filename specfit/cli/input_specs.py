@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
 from specfit.cli.inputs import Inputs, inputs_of_model, inputs_of_trace
 from specfit.core.errors import CheckpointError, InvalidInputError
 from specfit.data import model_folder
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from specfit.core.experts import ModelGeometry
     from specfit.core.noise import Sampling
     from specfit.core.predictor import AcceptanceModel, CoveragePredictor

@@ -222,7 +222,11 @@ class Backend(ABC):
         raise BackendError(f"{type(self).__name__} does not prefetch. Leave the prefetcher out.")
 
     def keep_states(self) -> int:
-        """Draft trees with the drafter's hidden states from now on; return their width D."""
+        """Draft trees with the drafter's hidden states from now on; return their width D.
+
+        A state is what the drafter's vocabulary projection is applied to. Without this, or where a
+        drafter has none, `DraftTree.states` is None.
+        """
         raise BackendError(
             f"{type(self).__name__} has no hidden states of a drafter. Choose a predictor that "
             f"does without."

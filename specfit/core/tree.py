@@ -5,7 +5,7 @@ Knows tokens, parents and the drafter's probabilities. Knows nothing of experts 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -120,8 +120,7 @@ class DraftTree:
     entropies : float32[N]
         Entropy in nats of the drafter's distribution at the parent; 0 at the root.
     states : float32[N, D], optional
-        The drafter's hidden state at the parent, before its vocabulary projection; 0 at the root.
-        None where the drafter has none, or nobody wants them; see `Backend.keep_states`.
+        The drafter's hidden state at the parent, 0 at the root; see `Backend.keep_states`.
 
     Raises
     ------
@@ -190,8 +189,11 @@ class DraftTree:
         """
         tree: DraftTree = object.__new__(DraftTree)
         arrays: dict[str, NDArray[Any]] = {
-            name: np.concatenate((getattr(self, name), getattr(level, name)))
-            for name in ("tokens", "parents", "log_probs", "ranks", "entropies")
+            "tokens": np.concatenate((self.tokens, level.tokens)),
+            "parents": np.concatenate((self.parents, level.parents)),
+            "log_probs": np.concatenate((self.log_probs, level.log_probs)),
+            "ranks": np.concatenate((self.ranks, level.ranks)),
+            "entropies": np.concatenate((self.entropies, level.entropies)),
         }
         if self.states is not None or level.states is not None:
             arrays["states"] = _grown_states(self, level)
@@ -207,7 +209,7 @@ class DraftTree:
             raise InvalidTreeError(
                 f"the first nodes of a tree of {len(self)} are 1 to {len(self)}; got {num_nodes}."
             )
-        return DraftTree(**_rows(self, np.arange(num_nodes)))
+        return DraftTree(**_rows(self, slice(num_nodes)))
 
     def level(self, nodes: Rows) -> DraftLevel:
         """Return nodes of one depth as the level that they were drafted in."""
@@ -340,8 +342,8 @@ def _read_only(array: _Array) -> _Array:
 
 def _rows(source: DraftLevel | DraftTree, rows: Rows) -> dict[str, Any]:
     """Return the fields, which levels and trees have in common, of some nodes."""
-    arrays = {f.name: getattr(source, f.name) for f in fields(source)}
-    return {name: None if a is None else a[rows] for name, a in arrays.items()}
+    arrays = ((name, getattr(source, name)) for name in DraftLevel.__match_args__)
+    return {name: None if a is None else a[rows] for name, a in arrays}
 
 
 def _grown_states(tree: DraftTree, level: DraftLevel) -> NDArray[np.float32]:
@@ -375,13 +377,10 @@ def _check_tree(tree: DraftTree, first: int = 0) -> None:
 
 
 def _check_states(states: NDArray[np.float32], num_nodes: int, first: int) -> None:
-    if states.dtype != np.float32 or states.ndim != 2 or len(states) != num_nodes:
-        raise InvalidTreeError(
-            f"states must be float32[{num_nodes}, D], one for each node; "
-            f"got {states.dtype}{list(states.shape)}."
-        )
-    if not np.isfinite(states[first:]).all():
-        raise InvalidTreeError("states must be finite; got NaN or infinity.")
+    fits = states.dtype == np.float32 and states.ndim == 2 and len(states) == num_nodes
+    if not fits or not np.isfinite(states[first:]).all():
+        got = "NaN or infinity" if fits else f"{states.dtype}{list(states.shape)}"
+        raise InvalidTreeError(f"states must be finite, float32[{num_nodes}, D]; got {got}.")
 
 
 def _fault(node: int, parent: int, log_prob: float) -> str:

@@ -275,10 +275,13 @@ def test_all_drafted_nodes_have_states_of_one_width_or_none_has() -> None:
 @pytest.mark.parametrize(
     ("states", "message"),
     [
-        (np.zeros((6, 2), np.float32), r"float32\[7, D\], one for each node; got float32\[6, 2\]"),
+        (np.zeros((6, 2), np.float32), r"finite, float32\[7, D\]; got float32\[6, 2\]"),
         (np.zeros(7, np.float32), r"got float32\[7\]"),
         (np.zeros((7, 2)), "got float64"),
-        (np.full((7, 2), np.nan, np.float32), "must be finite; got NaN or infinity"),
+        (
+            np.full((7, 2), np.nan, np.float32),
+            r"must be finite, float32\[7, D\]; got NaN or infinity",
+        ),
     ],
 )
 def test_states_are_finite_numbers_one_row_a_node(states: Any, message: str) -> None:

@@ -150,7 +150,7 @@ def test_wrong_states_are_refused(tmp_path: Path, fault: str) -> None:
     path.rename(path.with_name(f"cycles-000000-{checksum_of(path)}.parquet"))
     message = {
         "too few": f"states must hold {V} numbers for each of the",
-        "not a number": "states must be finite",
+        "not a number": "got NaN or infinity",
         "absent": "missing: states",
         "unexpected": "unknown: states",
     }[fault]

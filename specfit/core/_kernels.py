@@ -174,21 +174,14 @@ def mark_needed(is_needed: Any, routing: Any) -> None:
 
 
 @kernel
-def fill_given_path(probs: Any, depths: Any, novelty: float, layers: Any, found: Any) -> None:
-    """Fill `found`, float32[n, L, E], with ``p (p + novelty**depth (1 - p))`` for p in `probs`.
-
-    Layers that are not in `layers`, bool[L], become 0.
-    """
+def fill_given_path(probs: Any, depths: Any, novelty: float, found: Any) -> None:
+    """Fill `found`, float32[n, C], with ``p (p + novelty**depth (1 - p))`` for p in `probs`."""
     one = np.float32(1.0)
     for node in range(probs.shape[0]):
         left = np.float32(novelty ** depths[node])
-        for layer in range(probs.shape[1]):
-            if not layers[layer]:
-                found[node, layer] = np.float32(0.0)
-                continue
-            for e in range(probs.shape[2]):
-                p = probs[node, layer, e]
-                found[node, layer, e] = p * (p + left * (one - p))
+        for c in range(probs.shape[1]):
+            p = probs[node, c]
+            found[node, c] = p * (p + left * (one - p))
 
 
 @kernel

@@ -17,7 +17,7 @@ from specfit.core._kernels import fill_accepted
 from specfit.core.backend import Backend, Prefill, Request, Verification
 from specfit.core.cost import CostModel
 from specfit.core.errors import InvalidInputError, InvalidPlanError, InvalidSelectionError
-from specfit.core.experts import ExpertProbs
+from specfit.core.growing import GrowingPrediction
 from specfit.core.history import RoutingHistory
 from specfit.core.policy import Cycle, Outcome, Policy
 from specfit.core.predictor import AcceptanceModel, CoveragePredictor
@@ -268,7 +268,7 @@ class DecodeLoop:
             acceptance=self.acceptance,
             rng=rng,
             _terms=cache(lambda: self.cost.terms(residency, context_len)),
-            _predict=_GrowingPrediction(self.predictor, history.snapshot()),
+            _predict=GrowingPrediction(self.predictor, history.snapshot()),
             _foresee=self.backend.foresee if self.policy.is_reference else None,
         )
 
@@ -303,59 +303,10 @@ class DecodeLoop:
         return cycle, draft_s
 
 
-_FIRST_ROOM = 64
-"""Nodes that a prediction has room for at first: memory that is not written costs nothing."""
-
-
-class _GrowingPrediction:
-    """Predicts a tree's experts level by level; no node is predicted twice in the same layers."""
-
-    def __init__(self, predictor: CoveragePredictor, history: RoutingHistory) -> None:
-        self._predictor = predictor
-        self._history = history
-        self._by_layers: dict[bytes, _Rows] = {}
-
-    def __call__(self, tree: DraftTree, layers: NDArray[np.bool_] | None = None) -> ExpertProbs:
-        rows = self._by_layers.setdefault(b"" if layers is None else layers.tobytes(), _Rows())
-        if rows.count < len(tree):
-            rows.append(self._new(tree, rows.count, layers))
-        source, novelty = type(self._predictor).__name__, self._predictor.novelty
-        return ExpertProbs(rows.probs[: len(tree)], source, novelty)
-
-    def forget(self) -> None:
-        self._by_layers.clear()
-
-    def _new(
-        self, tree: DraftTree, first: int, layers: NDArray[np.bool_] | None
-    ) -> NDArray[np.float32]:
-        if layers is None:
-            return self._predictor.predict(tree, self._history, first)
-        return self._predictor.predict_layers(tree, self._history, first, layers)
-
-
-class _Rows:
-    """Predicted nodes, with room for more."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.probs = np.empty((0, 0, 0), np.float32)  # [room, L, E]
-
-    def append(self, new: NDArray[np.float32]) -> None:
-        count = self.count + len(new)
-        if count > len(self.probs):
-            room = max(_FIRST_ROOM, 2 * self.count, count)
-            grown = np.empty((room, *new.shape[1:]), np.float32)
-            if self.count:
-                grown[: self.count] = self.probs[: self.count]
-            self.probs = grown
-        self.probs[self.count : count] = new
-        self.count = count
-
-
 def _forget_prediction(cycle: Cycle) -> None:
     """Free the predicted routing of a finished cycle; it is predicted again if asked for."""
     cycle.__dict__.pop("expert_probs", None)
-    assert isinstance(cycle._predict, _GrowingPrediction), "made by this loop"
+    assert isinstance(cycle._predict, GrowingPrediction), "made by this loop"
     cycle._predict.forget()
 
 

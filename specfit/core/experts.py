@@ -136,12 +136,7 @@ class ExpertProbs:
             )
         self.probs.setflags(write=False)
 
-    def given_path(
-        self,
-        depths: NDArray[np.int32],
-        first: int = 0,
-        layers: NDArray[np.bool_] | None = None,
-    ) -> NDArray[np.float32]:
+    def given_path(self, depths: NDArray[np.int32], first: int = 0) -> NDArray[np.float32]:
         """Return the probability that a node needs an expert that no ancestor of it needs.
 
         Parameters
@@ -150,18 +145,18 @@ class ExpertProbs:
             Depth of each node.
         first : int
             First node of the answer.
-        layers : bool[L], optional
-            Layers to look at; the others hold 0. By default all.
 
         Returns
         -------
         float32[N - first, L, E]
             Given that no ancestor needs the expert; at the root what is predicted.
         """
-        probs = self.probs[first:]
-        if layers is None and self.novelty == 1.0:
-            return probs
-        found = np.empty_like(probs)
-        asked = np.ones(probs.shape[1], bool) if layers is None else layers
-        fill_given_path(probs, depths[first:], self.novelty, asked, found)
+        if self.novelty == 1.0:
+            return self.probs[first:]
+        found = np.empty_like(self.probs[first:])
+        size = len(found)
+        fill_given_path(
+            self.probs[first:].reshape(size, -1), depths[first:], self.novelty,
+            found.reshape(size, -1),
+        )  # fmt: skip
         return found

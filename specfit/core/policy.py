@@ -107,10 +107,10 @@ class Cycle:
         Parameters
         ----------
         layers : bool[L], optional
-            Layers to look at: the others may not even be predicted, and hold 0. By default all.
+            Layers to look at: only they are predicted, and are the answer's. By default all.
         """
         probs = self.expert_probs if layers is None else self._predict(self.tree, layers)
-        return probs.given_path(self.tree.depths, first, layers)
+        return probs.given_path(self.tree.depths, first)
 
     @cached_property
     def accept_probs(self) -> NDArray[np.float64]:

@@ -57,7 +57,7 @@ class CoveragePredictor(ABC):
     def predict_layers(
         self, tree: DraftTree, history: RoutingHistory, first: int, layers: NDArray[np.bool_]
     ) -> NDArray[np.float32]:
-        """Return what `predict` does in some layers; the others may hold any probabilities.
+        """Return what `predict` says of some layers, float32[N - first, l, E].
 
         For a policy that looks at a sample of the layers. By default all are predicted; to predict
         those alone is faster.
@@ -67,9 +67,9 @@ class CoveragePredictor(ABC):
         tree, history, first
             See `predict`.
         layers : bool[L]
-            The layers that are looked at.
+            The l layers that are looked at.
         """
-        return self.predict(tree, history, first)
+        return self.predict(tree, history, first)[:, layers]
 
     def check_geometry(self, geometry: ModelGeometry) -> None:  # noqa: B027 - optional hook
         """Raise `CheckpointError` if this predictor was fitted for a model of another shape."""

@@ -6,14 +6,6 @@ the average. What each cycle shows of the error corrects the next ones.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
-from numpy.typing import NDArray
-
-from specfit.core.copies import CopyTerms
-from specfit.core.cost import CostTerms
-from specfit.core.experts import Residency
 from specfit.core.policy import Outcome
 
 PRIOR_MISSES = 40.0
@@ -21,7 +13,7 @@ PRIOR_MISSES = 40.0
 
 
 class MissCorrection:
-    """Scales the price of missing experts by realised over predicted misses, lately.
+    """Follows realised over predicted misses, lately: the `scale` of what is predicted next.
 
     Parameters
     ----------
@@ -33,20 +25,6 @@ class MissCorrection:
         self.memory = memory
         self.scale = 1.0
         self._predicted = self._realised = PRIOR_MISSES
-
-    def correct(
-        self, terms: CostTerms, residency: Residency
-    ) -> tuple[NDArray[np.float64], CopyTerms | None]:
-        """Return the experts' seconds, float64[L, E], and the copies, missing ones' cost scaled.
-
-        Where copies are apart, the experts' seconds are compute, which no miss adds to.
-        """
-        if self.scale == 1.0 or residency.mask.all():
-            return terms.weight_s, terms.copies
-        scales = np.where(residency.mask, 1.0, self.scale)
-        if terms.copies is None:
-            return terms.weight_s * scales, None
-        return terms.weight_s, replace(terms.copies, units=terms.copies.units * scales)
 
     def observe(self, outcome: Outcome) -> None:
         """Learn from a cycle whose misses were predicted."""

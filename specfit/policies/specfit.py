@@ -19,6 +19,7 @@ from specfit.core.search import LevelSearch, ProbPricer, SearchResult
 from specfit.core.selection import Prediction, Selection
 from specfit.core.tree import DraftPlan, frontier
 from specfit.policies._ranges import check_range
+from specfit.policies.copy_price import copied_share, room_of, scale_misses
 from specfit.policies.correction import MissCorrection
 from specfit.policies.layer_sample import spread_layers
 
@@ -37,8 +38,12 @@ class SpecFit(Policy):
     max_nodes : int
         Verified nodes at most, the root included.
     discount : float
-        Part of an expert's price that is forgiven on nodes sure to be accepted, since the next
-        cycle needs it anyway; 0 to 1.
+        Part of the price of missing experts that is forgiven on nodes sure to be accepted, the root
+        among them, since the text needs them in this cycle or the next; 0 to 1.
+    salvage : float
+        Part of a copy that is not lost even where its node is rejected, as later cycles find the
+        expert resident; 0 to 1. It shrinks with the cache: to nothing where that has no room beyond
+        the experts of one token.
     longest_pause : int
         After drafts of which nothing was worth verifying, drafting rests for 1, 2, 4, ... cycles,
         at most this many, before it is tried again.
@@ -54,25 +59,28 @@ class SpecFit(Policy):
     depth: int = 5
     top_k: int = 2
     max_nodes: int = 64
-    discount: float = 0.5
+    discount: float = 0.8
+    salvage: float = 0.4
     longest_pause: int = 16
-    decision_s: float = 3e-4
+    decision_s: float = 2e-4
     miss_memory: float = 0.95
     max_layers: int = 8
     _pricer: ProbPricer = field(init=False, repr=False, compare=False)
     _search: LevelSearch = field(init=False, repr=False, compare=False)
-    _searched: int = field(default=0, init=False, repr=False, compare=False)
+    _searched: tuple[int, int] = field(default=(0, 0), init=False, repr=False, compare=False)
+    _hopes: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _growth: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _pause: int = field(default=0, init=False, repr=False, compare=False)
     _wait: int = field(default=0, init=False, repr=False, compare=False)
     _misses: MissCorrection = field(init=False, repr=False, compare=False)
     _layers: NDArray[np.bool_] | None = field(default=None, init=False, repr=False, compare=False)
     _stands_for: float = field(default=1.0, init=False, repr=False, compare=False)
+    _lost: float = field(default=1.0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_range(self, "top_k max_nodes max_layers", 1)
         check_range(self, "depth longest_pause decision_s", 0)
-        check_range(self, "miss_memory", 0, 1)
+        check_range(self, "discount salvage miss_memory", 0, 1)
         self._pricer = ProbPricer(self.discount)
         self._search = LevelSearch(self._pricer)
         self.reset()
@@ -84,8 +92,9 @@ class SpecFit(Policy):
 
     def plan(self, cycle: Cycle) -> DraftPlan:
         """Draft if some number of levels can beat a plain step, and no pause is on."""
-        self._search.start(self._corrected(cycle), max_nodes=self.max_nodes)
-        self._searched = 0
+        terms = self._charged(cycle)
+        self._search.start(terms, max_nodes=self.max_nodes, layers=self._layers)
+        self._searched = 0, -1
         if self._wait > 0:
             self._wait -= 1
             return DraftPlan.plain()
@@ -97,13 +106,26 @@ class SpecFit(Policy):
         return DraftPlan(depth, self.top_k, self.max_nodes)
 
     def after_level(self, cycle: Cycle) -> bool:
-        """Draft on while some number of further levels can beat the best so far."""
+        """Draft on while some number of further levels can beat the best so far.
+
+        As long as the newest level is as likely as was hoped when levels beyond it were found to
+        pay, nothing is searched: the answer stands.
+        """
+        ahead = cycle.levels - self._searched[1] - 1
+        hopes_left = self._hopes[ahead:]
+        if len(hopes_left) > 1:
+            newest = cycle.path_probs[cycle.tree.depths == cycle.levels]
+            if newest.max() >= hopes_left[0]:
+                return True
         return self._can_grow(cycle, cycle.plan.depth - cycle.levels)
 
     def select(self, cycle: Cycle) -> Selection:
         """Select what the exact search finds."""
-        if self._searched < len(cycle.tree):
-            self._search.add_level(cycle.tree.parents, cycle.path_probs, self._new_probs(cycle))
+        if self._searched[0] < len(cycle.tree):
+            num_new = cycle.levels - self._searched[1]
+            self._search.add_level(
+                cycle.tree.parents, cycle.path_probs, self._new_probs(cycle), num_new=num_new
+            )
         best = self._search.best()
         return Selection(cycle.tree, best.mask, self._predict(best, cycle))
 
@@ -123,40 +145,50 @@ class SpecFit(Policy):
         self._pause = self._wait = 0
         self._misses = MissCorrection(self.miss_memory)
 
-    def _corrected(self, cycle: Cycle) -> CostTerms:
-        """Return the cycle's terms with the price of deciding, and of misses as the text has it."""
-        decisions_s = self.decision_s * np.arange(len(cycle.terms.draft_s))
-        weight_s, copies = self._misses.correct(cycle.terms, cycle.residency)
+    def _charged(self, cycle: Cycle) -> CostTerms:
+        """Return the cycle's terms as they are charged, with the price of deciding.
+
+        Misses cost what the text has shown, less what is salvaged.
+        """
+        terms, residency = cycle.terms, cycle.residency
+        self._lost = 1.0 - self.salvage * room_of(residency, cycle.geometry)
+        self._pricer.discount = self.discount * copied_share(terms, residency)
+        weight_s, copies = scale_misses(terms, residency, self._misses.scale * self._lost)
         self._layers = None if copies else spread_layers(len(weight_s), self.max_layers)
         self._stands_for = 1.0 if self._layers is None else len(weight_s) / self.max_layers
         if self._layers is not None:
             weight_s = weight_s * (self._stands_for * self._layers)[:, None]
-        return replace(
-            cycle.terms,
-            draft_s=cycle.terms.draft_s + decisions_s,
-            weight_s=weight_s,
-            copies=copies,
-        )
+        draft_s = terms.draft_s + self.decision_s * np.arange(len(terms.draft_s))
+        return replace(terms, draft_s=draft_s, weight_s=weight_s, copies=copies)
 
     def _can_grow(self, cycle: Cycle, levels_left: int) -> bool:
+        """Search the tree so far, and keep what is hoped of the levels that are found to pay."""
         growth = self._growth[cycle.levels : cycle.levels + levels_left]
         expandable = np.zeros(len(cycle.tree), bool)
         expandable[frontier(cycle.tree, self.top_k) if cycle.levels else 0] = True
-        probs = self._new_probs(cycle)
-        return self._search.advance(cycle.tree.parents, cycle.path_probs, probs, growth, expandable)
+        num_new, probs = cycle.levels - self._searched[1], self._new_probs(cycle)
+        ahead = self._search.advance(
+            cycle.tree.parents, cycle.path_probs, probs, growth, expandable, num_new=num_new
+        )
+        self._hopes = cycle.path_probs[expandable].max() * np.cumprod(growth[:ahead])
+        return ahead > 0
 
     def _new_probs(self, cycle: Cycle) -> NDArray[np.float32] | None:
         """Return the routing probabilities of the nodes that the search has not seen."""
-        known, self._searched = self._searched, len(cycle.tree)
+        known, self._searched = self._searched[0], (len(cycle.tree), cycle.levels)
         return None if self._pricer.is_free else cycle.path_needs(known, self._layers)
 
     def _predict(self, best: SearchResult, cycle: Cycle) -> Prediction:
         """Return what to expect of the selection, at full price: nothing is forgiven this cycle."""
         problem, terms = self._search.problem, self._search.problem.terms
-        misses, expert_s = problem.demand.expected_use(best.mask, ~cycle.residency.mask)
+        misses, missing_s, resident_s = problem.demand.expected_use(
+            best.mask, ~cycle.residency.mask
+        )
         if terms.copies is None:
-            pass_s = float(terms.tau_s[best.num_nodes]) + expert_s
+            pass_s = float(terms.tau_s[best.num_nodes]) + resident_s + missing_s / self._lost
         else:
-            pass_s = terms.pass_s(best.num_nodes, problem.demand.activation(best.mask))
+            copies = replace(terms.copies, units=terms.copies.units / self._lost)
+            activation = problem.demand.activation(best.mask)
+            pass_s = replace(terms, copies=copies).pass_s(best.num_nodes, activation)
         misses *= self._misses.scale * self._stands_for
         return Prediction(best.expected_committed, misses, problem.draft_s + pass_s)

@@ -84,7 +84,7 @@ class OtherwiseByLayers(Sound):
     def predict_layers(
         self, tree: DraftTree, history: RoutingHistory, first: int, layers: NDArray[np.bool_]
     ) -> NDArray[np.float32]:
-        return self.predict(tree, history, first)[:, :, ::-1] * np.float32(0.5)
+        return self.predict(tree, history, first)[:, layers] * np.float32(0.5)
 
 
 PREDICTORS: list[tuple[str, Callable[[], CoveragePredictor]]] = [

@@ -45,7 +45,7 @@ def price_probs(
     rows = rows_of(np.zeros(0, np.int64), np.zeros(0, np.int32), values.reshape(-1), weight_s)
     for i in range(probs.shape[0]):
         node = first + i
-        factors[node] = max(1.0 - discount * path_probs[node], LEAST) if node > 0 else 1.0
+        factors[node] = max(1.0 - discount * path_probs[node], LEAST)
         row_probs = probs[i]
         if columns.size:
             for c in range(num_columns):

@@ -293,16 +293,18 @@ def expected_use(
     cols: Any,
     vals: Any,
     weight_s: Any,
-) -> tuple[float, float]:
-    """Return the expected number of counted experts in use, and the seconds of all in use."""
+) -> tuple[float, float, float]:
+    """Return the expected number of counted experts in use, their seconds, and the others'."""
     load = np.zeros(weight_s.size)
     rows = rows_of(indptr, cols, vals, weight_s)
     for node in rows_at:
         add_row(rows, node, load, 1.0 / max(factors[node], 1e-30))
-    count, seconds = 0.0, 0.0
+    count, counted_s, other_s = 0.0, 0.0, 0.0
     for c in range(load.size):
         used = min(1.0, load[c])
-        seconds += used * weight_s[c]
         if is_counted[experts[c]]:
             count += used
-    return count, seconds
+            counted_s += used * weight_s[c]
+        else:
+            other_s += used * weight_s[c]
+    return count, counted_s, other_s

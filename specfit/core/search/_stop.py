@@ -57,9 +57,10 @@ def look_ahead_rows(
     totals: Any,
     surplus: Any,
 ) -> int:
-    """Return the first number of further levels found to beat the bar, or 0 if none does.
+    """Return a number of further levels found to beat the bar, or 0 if none does.
 
-    Most answers need only the bounds; the rest are searches for a selection beyond the bar.
+    Most answers need only the bounds, and are the number that wins by most as far as these tell;
+    the rest are searches for a selection beyond the bar, and are the first that finds one.
     """
     num_nodes, ahead = growth.shape
     bonus, lower, upper = np.empty((ahead, num_nodes)), np.empty(ahead), np.empty(ahead)
@@ -71,10 +72,10 @@ def look_ahead_rows(
     )  # fmt: skip
     slack = _affine.SLACK * path_probs.sum()
     surplus[:] = np.nan
-    for j in range(ahead):
-        if lower[j] > bar + slack:
-            surplus[j] = lower[j] - bar
-            return j + 1
+    most = int(np.argmax(lower)) if ahead else 0
+    if ahead and lower[most] > bar + slack:
+        surplus[most] = lower[most] - bar
+        return most + 1
     nothing, mask = np.zeros(0, np.bool_), np.empty(num_nodes, np.bool_)
     values, counts = np.zeros(4), np.zeros(2, np.int64)
     for j in range(ahead):

@@ -37,8 +37,7 @@ class Demand:
     weight_s : float64[C]
         Seconds that the expert costs once.
     factors : float32[N]
-        ``1 - discount * path probability``, the part of a node's demand that is charged; the root's
-        is 1.
+        ``1 - discount * path probability``, the part of a node's demand that is charged.
     indptr, cols, vals : int64[N+1], int32[entries], float32[entries]
         Row v lists ``r_v(c) * factors[v]``. A dense demand has no `cols`; its `vals` are
         float32[N*C].
@@ -101,10 +100,10 @@ class Demand:
 
     def expected_use(
         self, mask: NDArray[np.bool_], is_counted: NDArray[np.bool_]
-    ) -> tuple[float, float]:
-        """Return how many of the counted experts a selection uses, and the seconds of all it uses.
+    ) -> tuple[float, float, float]:
+        """Return how many of the counted experts a selection uses, their seconds, and the others'.
 
-        Both are expectations and undiscounted, as of `activation`.
+        All are expectations and undiscounted, as of `activation`.
 
         Parameters
         ----------
@@ -113,11 +112,11 @@ class Demand:
         is_counted : bool[L, E]
             Which of the experts that are priced to count.
         """
-        count, seconds = _rows.expected_use(
+        count, counted_s, other_s = _rows.expected_use(
             np.flatnonzero(mask), self.factors, self.experts, np.array(is_counted).reshape(-1),
             self.indptr, self.cols, self.vals, self.weight_s,
         )  # fmt: skip
-        return float(count), float(seconds)
+        return float(count), float(counted_s), float(other_s)
 
     def _capped(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         flat = np.zeros(self.shape[0] * self.shape[1])

@@ -59,22 +59,37 @@ class LevelSearch:
         self._line = (False, 0.0, 0.0)
         self._numbers = np.zeros(6)
 
-    def start(self, terms: CostTerms, *, max_nodes: int | None = None) -> None:
-        """Begin a cycle with these costs and node limit."""
+    def start(
+        self,
+        terms: CostTerms,
+        *,
+        max_nodes: int | None = None,
+        layers: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Begin a cycle with these costs and node limit.
+
+        With `layers`, bool[L], predictions come for these layers alone, and the experts of the
+        others cost nothing; see `ProbPricer.start`.
+        """
         self._terms = terms
         self._max_nodes = max_nodes
         self._levels = -1
         self._best: SearchResult | None = None
         self._last = _NOTHING
         self._problem: SearchProblem | None = None
-        self.pricer.start(terms.weight_s, None if terms.copies is None else terms.is_priced)
+        self.pricer.start(terms.weight_s, None if terms.copies is None else terms.is_priced, layers)
         self._draft_s = read_only(terms.draft_s)
         most = len(terms.tau_s) - 1
         self._limit = most if max_nodes is None else min(most, max_nodes)
         self._is_one_call = self._can_be_one_call()
 
     def add_level(
-        self, parents: NDArray[np.int32], path_probs: NDArray[np.float64], predicted: Any
+        self,
+        parents: NDArray[np.int32],
+        path_probs: NDArray[np.float64],
+        predicted: Any,
+        *,
+        num_new: int = 1,
     ) -> None:
         """Take the tree with one more level; the first call brings the root.
 
@@ -84,10 +99,12 @@ class LevelSearch:
             Of the whole tree so far; nodes of earlier levels must be unchanged.
         predicted : float32[n, L, E] or integer[n, L, K]
             Of the n new nodes only, for the pricer's `extend`.
+        num_new : int
+            Levels that are new, where nothing was asked of those between.
         """
-        check_levels(self._levels + 1, self._terms)
+        check_levels(self._levels + num_new, self._terms)
         self.pricer.extend(parents, path_probs, predicted)
-        self._take(parents, path_probs)
+        self._take(parents, path_probs, num_new)
         _ = self.problem  # checks the rest
 
     def search_tree(
@@ -117,7 +134,7 @@ class LevelSearch:
         self.start(terms, max_nodes=max_nodes)
         self._levels = levels - 1
         if self._is_one_call:
-            self._advance(parents, path_probs, predicted, _NOTHING_S, _NOTHING)
+            self._advance(parents, path_probs, predicted, _NOTHING_S, _NOTHING, 1)
         else:
             self.add_level(parents, path_probs, predicted)
         return self.best()
@@ -129,27 +146,30 @@ class LevelSearch:
         predicted: Any,
         growth: NDArray[np.float64],
         expandable: NDArray[np.bool_],
-    ) -> bool:
-        """Take one more level and return whether further ones may pay.
+        *,
+        num_new: int = 1,
+    ) -> int:
+        """Take one more level and return how many further ones are found to pay, 0 if none.
 
         Gives what `add_level` and then `should_draft` give; under affine costs in one compiled
         call, which halves the time between passes of a model.
 
         Parameters
         ----------
-        parents, path_probs, predicted
+        parents, path_probs, predicted, num_new
             See `add_level`.
         growth : float64[J] or float64[N, J]
             See `specfit.core.search.should_draft`, as is `expandable`.
         """
         if self.listener is not None or not self._is_one_call or growth.ndim > 1:
-            check_look_ahead(len(parents), growth, expandable, self._terms, self._levels + 1)
-            self.add_level(parents, path_probs, predicted)
-            return self.should_draft(growth, expandable).draft
-        levels_ahead = self._advance(parents, path_probs, predicted, growth, expandable)
+            levels = self._levels + num_new
+            check_look_ahead(len(parents), growth, expandable, self._terms, levels)
+            self.add_level(parents, path_probs, predicted, num_new=num_new)
+            return self.should_draft(growth, expandable).levels_ahead
+        levels_ahead = self._advance(parents, path_probs, predicted, growth, expandable, num_new)
         if self._best is None:
-            return self.should_draft(growth, expandable).draft
-        return levels_ahead > 0
+            return self.should_draft(growth, expandable).levels_ahead
+        return levels_ahead
 
     @property
     def problem(self) -> SearchProblem:
@@ -182,9 +202,11 @@ class LevelSearch:
             self.listener(decision)
         return decision
 
-    def _take(self, parents: NDArray[np.int32], path_probs: NDArray[np.float64]) -> None:
+    def _take(
+        self, parents: NDArray[np.int32], path_probs: NDArray[np.float64], num_new: int
+    ) -> None:
         self._parents, self._path_probs = parents, path_probs
-        self._levels += 1
+        self._levels += num_new
         self._best = self._problem = None
 
     def _can_be_one_call(self) -> bool:
@@ -203,6 +225,7 @@ class LevelSearch:
         predicted: Any,
         growth: NDArray[np.float64],
         expandable: NDArray[np.bool_],
+        num_new: int,
     ) -> int:
         """Do the compiled call and keep the best selection; return the levels ahead that win.
 
@@ -218,7 +241,7 @@ class LevelSearch:
         count, ahead = len(parents), len(growth)
         if parents.ndim != 1 or path_probs.shape != (count,):
             check_tree(parents, path_probs)
-        draft_s, levels = self._draft_s, self._levels + 1
+        draft_s, levels = self._draft_s, self._levels + num_new
         if levels + ahead >= len(draft_s) or (ahead and len(expandable) != count):
             check_look_ahead(count, growth, expandable, self._terms, levels)
         _, fixed_s, node_s = self._line
@@ -235,7 +258,7 @@ class LevelSearch:
         if answer < 0:
             check_tree(parents, path_probs)
             check_look_ahead(count, growth, expandable, self._terms, levels)
-        self._take(parents, path_probs)
+        self._take(parents, path_probs, num_new)
         values = numbers.tolist()
         if is_ratio and not values[_sharing.SECONDS] > 0.0:
             check_takes_time(self.problem, self.price)

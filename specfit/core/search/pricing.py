@@ -36,9 +36,10 @@ class ProbPricer:
     Parameters
     ----------
     discount : float
-        Part of a node's demand that is forgiven where the node is sure to be accepted, 0 to 1: an
-        expert that the likely path needs next cycle anyway is not an extra cost now. Node v is
-        charged ``1 - discount * P(v)`` of its demand, the root all of its.
+        Part of a node's demand that is forgiven where the node is sure to be accepted, 0 to 1: what
+        the text itself needs is paid in this cycle or in the next. Node v is charged
+        ``1 - discount * P(v)`` of its demand, the root, which is sure, ``1 - discount``. May be
+        changed between cycles.
 
     Attributes
     ----------
@@ -56,19 +57,28 @@ class ProbPricer:
         self._factors = np.zeros(0, np.float32)
 
     def start(
-        self, weight_s: NDArray[np.float64], is_priced: NDArray[np.bool_] | None = None
+        self,
+        weight_s: NDArray[np.float64],
+        is_priced: NDArray[np.bool_] | None = None,
+        layers: NDArray[np.bool_] | None = None,
     ) -> None:
         """Begin a cycle with the weights float64[L, E], seconds.
 
         Only the experts in `is_priced`, bool[L, E], are looked at; without it those of weight above
-        0.
+        0. With `layers`, bool[L], predictions come for these layers alone, and the weights of the
+        others do not count.
         """
         self._shape = (weight_s.shape[0], weight_s.shape[1])
         flat = np.array(weight_s, np.float64).reshape(-1)
-        experts = np.flatnonzero(flat if is_priced is None else is_priced)
-        self._is_whole = 2 * len(experts) > len(flat)
-        self._experts = np.arange(len(flat)) if self._is_whole else experts
-        self._weight_s = flat if self._is_whole else flat[experts]
+        known = np.arange(len(flat))
+        if layers is not None:
+            known = known.reshape(self._shape)[layers].reshape(-1)
+        self._known_shape = (len(known) // self._shape[1], self._shape[1])
+        columns = np.flatnonzero((flat if is_priced is None else is_priced.reshape(-1))[known])
+        self._is_whole = 2 * len(columns) > len(known)
+        self._columns = _NO_INDPTR if self._is_whole else columns
+        self._experts = known if self._is_whole else known[columns]
+        self._weight_s = flat[self._experts]
         self._totals = np.zeros(len(self._weight_s))
         self.num_nodes = 0
         if self._values.shape[1] != len(self._weight_s):
@@ -94,7 +104,8 @@ class ProbPricer:
         path_probs : float64[N]
             Of the whole tree so far.
         probs : float32[n, L, E]
-            Routing probabilities of the n new nodes only; not read, and may be None, if `is_free`.
+            Routing probabilities of the n new nodes only, in the layers that are known; not read,
+            and may be None, if `is_free`.
         """
         tree = as_parents(parents), np.array(path_probs, np.float64)
         check_tree(*tree)
@@ -143,24 +154,23 @@ class ProbPricer:
         """Return the pricer's memory with room for `count` nodes in all."""
         if count > len(self._values):
             self._allocate(max(count, 2 * len(self._values)))
-        columns = _NO_INDPTR if self._is_whole else self._experts
         return Room(
-            columns, self._factors, self._survival, self._values, self._weight_s, self._full_s,
-            self._totals,
+            self._columns, self._factors, self._survival, self._values, self._weight_s,
+            self._full_s, self._totals,
         )  # fmt: skip
 
     def flat(self, probs: Any, count: int) -> NDArray[np.float32]:
         """Return the probabilities of `count` new nodes as float32[count, L*E]; raise if not."""
-        shape = (count, *self._shape)
+        shape = (count, *self._known_shape)
         if probs is None or probs.shape != shape:
             got = None if probs is None else list(probs.shape)
             raise InvalidInputError(f"probs of the new nodes must be {list(shape)}; got {got}.")
-        layers, experts = self._shape
+        layers, experts = self._known_shape
         return np.ascontiguousarray(probs, np.float32).reshape(count, layers * experts)
 
     def fault(self, flat: NDArray[np.float32], bad: int) -> InvalidInputError:
         """Return the error for the flat entry `bad` of the new nodes' probabilities."""
-        where = [int(i) for i in np.unravel_index(bad, (len(flat), *self._shape))]
+        where = [int(i) for i in np.unravel_index(bad, (len(flat), *self._known_shape))]
         return InvalidInputError(
             f"probs{where} = {flat.reshape(-1)[bad]}, but a probability is from 0 to 1."
         )
@@ -202,9 +212,17 @@ class RoutingPricer:
         self._remember((0, 0), 0)
 
     def start(
-        self, weight_s: NDArray[np.float64], is_priced: NDArray[np.bool_] | None = None
+        self,
+        weight_s: NDArray[np.float64],
+        is_priced: NDArray[np.bool_] | None = None,
+        layers: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Begin a cycle; see `ProbPricer.start`. The arrays are read when the first nodes come."""
+        """Begin a cycle; see `ProbPricer.start`. The arrays are read when the first nodes come.
+
+        Routing is that of all layers: `layers` must not be given.
+        """
+        if layers is not None:
+            raise InvalidInputError("hard sets are those of all layers; layers must be None.")
         shape = weight_s.shape
         if shape != self._shape:
             self._remember((shape[0], shape[1]), 0)

@@ -25,7 +25,7 @@ class StopDecision:
     draft : bool
         Whether some number of further levels beats the best at the current depth.
     levels_ahead : int
-        The first number of levels found to win; 0 if none does.
+        A number of levels found to win, the best as far as bounds tell; 0 if none does.
     surplus : float64[J]
         Tokens by which 1 to J more levels beat stopping: at least this where positive, at most this
         where not; NaN where it was not needed.

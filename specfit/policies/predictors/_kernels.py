@@ -33,55 +33,52 @@ def table_probs(
     depths: NDArray[np.int32],
     ages: NDArray[np.int64],
     total: float,
-    layers: NDArray[np.bool_],
+    layers: NDArray[np.intp],
     out: NDArray[np.float32],
 ) -> None:
-    """Write into out [n, L, E] the probabilities of n nodes: see `ExpertTable`.
+    """Write into out [n, l, E] the probabilities of n nodes in l layers: see `ExpertTable`.
 
-    A negative parent token stands for row 0. Layers that are not in `layers` [L] get 0.
+    A negative parent token stands for row 0.
     """
     num_slots, num_experts = len(age_odds), out.shape[2]
     buckets = _buckets(ages, age_edges, layers)
-    by_age = np.empty((num_slots, out.shape[1], num_experts), np.float32)
-    is_known = np.zeros(num_slots, np.bool_)
+    by_age = np.empty(buckets.shape, np.float32)
+    known = -1
     odds = np.empty(num_experts, np.float32)
     for i in range(len(tokens)):
         slot = min(depths[i], num_slots - 1)
-        if not is_known[slot]:
-            _odds_by_bucket(buckets, age_odds[slot], layers, by_age[slot])
-            is_known[slot] = True
+        if slot != known:
+            _odds_by_bucket(buckets, age_odds[slot], layers, by_age)
+            known = slot
         row = row_of_token[tokens[i]]
         parent_row = parent_row_of_token[parent_tokens[i]] if parent_tokens[i] >= 0 else 0
-        for layer in range(out.shape[1]):
-            if not layers[layer]:
-                out[i, layer] = np.float32(0.0)
-                continue
+        for place, layer in enumerate(layers):
             code, parent_code = codes[row, layer], parent_codes[parent_row, layer]
-            factor = by_age[slot, layer]
+            factor = by_age[place]
             for e in range(num_experts):
                 odds[e] = odds_of_code[code[e]] * odds_of_parent_code[parent_code[e]] * factor[e]
-            scale_to_total(odds, np.float32(total), out[i, layer])
+            scale_to_total(odds, np.float32(total), out[i, place])
 
 
 @kernel
 def _buckets(
-    ages: NDArray[np.int64], edges: NDArray[np.int64], layers: NDArray[np.bool_]
+    ages: NDArray[np.int64], edges: NDArray[np.int64], layers: NDArray[np.intp]
 ) -> NDArray[np.uint8]:
-    """Return the bucket of each age [L, E] in `layers`; of the ages met most it is looked up."""
+    """Return the bucket of each age [L, E] in l layers, [l, E]; the smallest are looked up."""
     near = np.empty(_NEAR, np.uint8)
     for age in range(_NEAR):
         near[age] = bucket_of(age, edges)
     far, of_far = -1, 0
-    found = np.empty(ages.shape, np.uint8)
-    for layer in np.flatnonzero(layers):
+    found = np.empty((len(layers), ages.shape[1]), np.uint8)
+    for place, layer in enumerate(layers):
         for expert in range(ages.shape[1]):
             age = ages[layer, expert]
             if age < _NEAR:
-                found[layer, expert] = near[age]
+                found[place, expert] = near[age]
                 continue
             if age != far:
                 far, of_far = age, bucket_of(age, edges)
-            found[layer, expert] = of_far
+            found[place, expert] = of_far
     return found
 
 
@@ -89,13 +86,13 @@ def _buckets(
 def _odds_by_bucket(
     buckets: NDArray[np.uint8],
     odds: NDArray[np.float32],
-    layers: NDArray[np.bool_],
+    layers: NDArray[np.intp],
     out: NDArray[np.float32],
 ) -> None:
-    """Write into out [L, E] each expert's odds multiplier from odds [L, B], by its bucket."""
-    for layer in np.flatnonzero(layers):
+    """Write into out [l, E] each expert's odds multiplier from odds [L, B], by its bucket."""
+    for place, layer in enumerate(layers):
         for expert in range(buckets.shape[1]):
-            out[layer, expert] = odds[layer, buckets[layer, expert]]
+            out[place, expert] = odds[layer, buckets[place, expert]]
 
 
 @kernel

@@ -107,7 +107,7 @@ class ExpertTable(PredictorNumbers):
         ages: NDArray[np.int64],
         layers: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.float32]:
-        """Return the probability of each expert for each node, float32[n, L, E]; M must be 1.
+        """Return the probability of each expert for each node, float32[n, l, E]; M must be 1.
 
         Parameters
         ----------
@@ -120,9 +120,10 @@ class ExpertTable(PredictorNumbers):
         ages : int64[L, E]
             Tokens since each expert was last needed, as `RoutingHistory.ages`.
         layers : bool[L], optional
-            Layers to look at; the others hold 0. By default all.
+            The l layers to look at; by default all L.
         """
-        probs = np.empty((len(tokens), *ages.shape), np.float32)  # [n, L, E]
+        places = np.arange(len(ages)) if layers is None else np.flatnonzero(layers)
+        probs = np.empty((len(tokens), len(places), ages.shape[1]), np.float32)
         table_probs(
             self.codes,
             self.odds_of_code,
@@ -137,7 +138,7 @@ class ExpertTable(PredictorNumbers):
             depths,
             ages,
             float(self.geometry.experts_per_token),
-            np.ones(len(ages), bool) if layers is None else layers,
+            places,
             probs,
         )
         return probs

@@ -50,7 +50,7 @@ class TokenTable(FittedPredictor):
     def predict_layers(
         self, tree: DraftTree, history: RoutingHistory, first: int, layers: NDArray[np.bool_]
     ) -> NDArray[np.float32]:
-        """See `CoveragePredictor.predict_layers`; the other layers hold 0."""
+        """Return each expert's probability in some layers, float32[N - first, l, E]."""
         return self._probs(tree, history, first, layers)
 
     def _probs(

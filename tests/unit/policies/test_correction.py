@@ -8,16 +8,10 @@ import numpy as np
 import pytest
 
 from specfit.core.backend import Verification
-from specfit.core.copies import CopyTerms
-from specfit.core.cost import CostTerms
-from specfit.core.experts import Residency
 from specfit.core.policy import Outcome
 from specfit.core.selection import Prediction, Selection
 from specfit.core.tree import DraftTree
 from specfit.policies.correction import PRIOR_MISSES, MissCorrection
-
-WEIGHT_S = np.array([[1.0, 2.0]])
-HALF = Residency(np.array([[True, False]]))
 
 
 def outcome(predicted: float, realised: int) -> Outcome:
@@ -29,28 +23,6 @@ def outcome(predicted: float, realised: int) -> Outcome:
         np.zeros(1), np.zeros(1), empty, empty, empty, empty, misses, empty, 0.0, 0.0
     )
     return Outcome(None, selection, answer, (), ())  # type: ignore[arg-type]
-
-
-def test_only_missing_experts_change_their_price() -> None:
-    correction = MissCorrection(memory=0.9)
-    terms = CostTerms(np.zeros(1), np.array([0.0, 1.0]), WEIGHT_S)
-    assert correction.correct(terms, HALF) == (WEIGHT_S, None)
-    correction.scale = 1.5
-    weight_s, copies = correction.correct(terms, HALF)
-    assert weight_s.tolist() == [[1.0, 3.0]]
-    assert copies is None
-
-
-def test_copies_that_compute_hides_are_corrected_and_compute_is_not() -> None:
-    correction = MissCorrection(memory=0.9)
-    correction.scale = 1.5
-    units = np.array([[0.0, 1.0]])
-    copies = CopyTerms(units, np.array([[0.0, 2.0]]), "resident")
-    terms = CostTerms(np.zeros(1), np.array([0.0, 1.0]), WEIGHT_S, copies)
-    weight_s, corrected = correction.correct(terms, HALF)
-    assert weight_s is WEIGHT_S
-    assert corrected is not None
-    assert corrected.units.tolist() == [[0.0, 1.5]]
 
 
 def test_it_comes_to_what_is_realised() -> None:

@@ -47,7 +47,8 @@ def cycle_of(asked: list[NDArray[np.bool_] | None]) -> Cycle:
 
     def predict(tree: DraftTree, layers: NDArray[np.bool_] | None) -> ExpertProbs:
         asked.append(layers)
-        return ExpertProbs(probs[: len(tree)], "example")
+        chosen = probs if layers is None else probs[:, layers]
+        return ExpertProbs(chosen[: len(tree)], "example")
 
     return replace(cycle, _predict=predict)
 

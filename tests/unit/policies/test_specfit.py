@@ -15,7 +15,12 @@ from specfit.core.policy import Cycle
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftPlan, DraftTree
 from specfit.policies import SpecFit
-from specfit.testing.examples import example_geometry, example_profile, make_cycle
+from specfit.testing.examples import (
+    DrafterAcceptance,
+    example_geometry,
+    example_profile,
+    make_cycle,
+)
 from specfit.testing.toy import toy_backend
 from specfit.testing.worlds import run_toy
 
@@ -135,3 +140,43 @@ def test_a_new_request_starts_without_a_pause() -> None:
     first = drafted_cycles(policy, 24)
     assert drafted_cycles(policy, 24) == first
     assert first[0] == 0
+
+
+class Counts(SpecFit):
+    """Counts the searches that decide on drafting."""
+
+    asked = 0
+
+    def _can_grow(self, cycle: Cycle, levels_left: int) -> bool:
+        self.asked += 1
+        return super()._can_grow(cycle, levels_left)
+
+
+@pytest.mark.parametrize(("second", "asked"), [(0.9, 1), (0.2, 2)])
+def test_nothing_is_searched_while_the_draft_is_as_likely_as_was_hoped(
+    second: float, asked: int
+) -> None:
+    """All experts are resident, and likely drafts pay to the end."""
+    policy = Counts(depth=3, top_k=1)
+    resident = Residency(np.ones((GEOMETRY.num_layers, GEOMETRY.num_experts), bool))
+    chain = DraftTree.from_arrays(np.array([-1, 0, 1], np.int32), np.array([1.0, 0.9, second]))
+    cycle = make_cycle(
+        chain, geometry=GEOMETRY, residency=resident, acceptance=Hopeful(), max_depth=8
+    )
+    root = replace(cycle, tree=chain.first(1), levels=0, plan=DraftPlan.plain())
+    plan = policy.plan(root)
+    assert policy.asked == 1
+    assert plan.depth == 3
+    first = replace(cycle, tree=chain.first(2), levels=1, plan=plan)
+    assert policy.after_level(first)
+    assert policy.asked == 1
+    policy.after_level(replace(cycle, levels=2, plan=plan))
+    assert policy.asked == asked
+    assert policy.select(replace(cycle, levels=2, plan=plan)).nodes.tolist()[:2] == [0, 1]
+
+
+class Hopeful(DrafterAcceptance):
+    """Believes the drafter, and that the next level is right nine times of ten."""
+
+    def continuation(self, depth: int, top_k: int) -> float:
+        return 0.9

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from specfit.core.cost import CostTerms
+from specfit.core.errors import InvalidInputError
 from specfit.core.search import (
     LevelSearch,
     ProbPricer,
@@ -211,16 +212,42 @@ def test_an_expert_listed_twice_counts_once() -> None:
     assert pricer.demand().full_s.tolist() == [3.0]
 
 
-def test_a_discount_forgives_sure_nodes_and_never_the_root() -> None:
+def test_a_discount_forgives_sure_nodes_the_root_most() -> None:
     pricer = ProbPricer(discount=0.5)
     pricer.start(np.ones((1, 1)))
     parents, path_probs = np.array([-1, 0], np.int32), np.array([1.0, 0.8])
     pricer.extend(parents, path_probs, np.full((2, 1, 1), 0.5, np.float32))
     demand = pricer.demand()
-    assert demand.full_s == pytest.approx([0.5, 0.25 * 0.6], rel=1e-6)
+    assert demand.full_s == pytest.approx([0.5 * 0.5, 0.25 * 0.6], rel=1e-6)
     everything = np.ones(2, bool)
     assert demand.activation(everything)[0, 0] == pytest.approx(0.75, rel=1e-6)
-    assert demand.charged(everything)[0, 0] == pytest.approx(0.65, rel=1e-6)
+    assert demand.charged(everything)[0, 0] == pytest.approx(0.40, rel=1e-6)
+
+
+def test_predictions_of_some_layers_price_these_alone() -> None:
+    """As if the others did not exist; experts keep their places in the model."""
+    parents, path_probs = np.array([-1, 0], np.int32), np.array([1.0, 0.8])
+    rng = np.random.default_rng(0)
+    weight_s, probs = rng.random((3, 4)), rng.random((2, 3, 4)).astype(np.float32)
+    layers = np.array([False, True, False])
+    for is_free in (0.0, 0.9):  # dense, and with few columns that cost anything
+        weight_s = weight_s * (rng.random((3, 4)) >= is_free)
+        weight_s[1, 2] = 1.0
+        some, alone = ProbPricer(0.5), ProbPricer(0.5)
+        some.start(weight_s * layers[:, None], layers=layers)
+        some.extend(parents, path_probs, probs[:, layers])
+        alone.start(weight_s[layers])
+        alone.extend(parents, path_probs, probs[:, layers])
+        everything = np.ones(2, bool)
+        assert np.array_equal(some.demand().full_s, alone.demand().full_s)
+        used = some.demand().activation(everything)
+        assert used.shape == (3, 4)
+        assert np.array_equal(used[layers], alone.demand().activation(everything))
+        assert not used[~layers].any()
+    with pytest.raises(InvalidInputError, match=r"must be \[1, 1, 4\]"):
+        some.extend(np.array([-1, 0, 0], np.int32), np.array([1.0, 0.8, 0.1]), probs[:1])
+    with pytest.raises(InvalidInputError, match="hard sets are those of all layers"):
+        RoutingPricer().start(weight_s, layers=layers)
 
 
 def test_without_costs_no_predictions_are_needed() -> None:
@@ -261,6 +288,6 @@ def test_a_demand_that_is_forgiven_whole_is_still_known() -> None:
     probs = np.eye(2, dtype=np.float32)[:, None]
     pricer.extend(np.array([-1, 0], np.int32), np.ones(2), probs)
     demand, everything = pricer.demand(), np.ones(2, bool)
-    assert demand.charged(everything)[0] == pytest.approx([1.0, 0.0], abs=1e-5)
+    assert demand.charged(everything)[0] == pytest.approx([0.0, 0.0], abs=1e-5)
     assert demand.activation(everything)[0] == pytest.approx([1.0, 1.0], rel=1e-5)
-    assert demand.expected_use(everything, np.ones((1, 2), bool)) == pytest.approx((2.0, 2.0))
+    assert demand.expected_use(everything, np.ones((1, 2), bool)) == pytest.approx((2.0, 2.0, 0.0))

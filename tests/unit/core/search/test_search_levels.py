@@ -44,6 +44,31 @@ def test_each_level_answers_as_if_it_were_searched_alone(seed: int) -> None:
         assert search.best() is result
 
 
+@pytest.mark.parametrize("is_one_call", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+def test_levels_between_need_not_be_asked_of(seed: int, is_one_call: bool) -> None:
+    case = random_case(seed, 20)
+    problem, terms = case.problem, case.problem.terms
+    if is_one_call:
+        terms = CostTerms(terms.draft_s, np.append(0.0, 1.0 + 0.1 * np.arange(20)), terms.weight_s)
+    searches = []
+    for stops in (((0, 1), (1, 4), (4, 11), (11, 20)), ((0, 1), (1, 11), (11, 20))):
+        is_hard = case.predicted.dtype == np.int16
+        search = LevelSearch(
+            RoutingPricer() if is_hard else ProbPricer(case.discount), price=case.asked
+        )
+        search.start(terms)
+        for first, end in stops:
+            level = problem.parents[:end], problem.path_probs[:end], case.predicted[first:end]
+            num_new = 2 if (first, end) == (1, 11) else 1
+            search.advance(*level, np.zeros(0), np.zeros(end, bool), num_new=num_new)
+        searches.append(search)
+    asked, skipped = searches
+    assert skipped.problem.levels == asked.problem.levels == 3
+    assert skipped.best().objective == pytest.approx(asked.best().objective, rel=1e-12)
+    np.testing.assert_array_equal(skipped.best().mask, asked.best().mask)
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_search_tree_is_exact(seed: int) -> None:
     case = random_case(seed, 20)
@@ -108,9 +133,9 @@ def test_advance_is_add_level_then_should_draft(seed: int) -> None:
     for first, end in ((0, 1), (1, 4), (4, 11), (11, 20)):
         level = (problem.parents[:end], problem.path_probs[:end], case.predicted[first:end])
         growth, expandable = rng.random(levels_left), rng.random(end) < 0.5
-        draft = at_once.advance(*level, growth, expandable)
+        ahead = at_once.advance(*level, growth, expandable)
         in_steps.add_level(*level)
-        assert draft == in_steps.should_draft(growth, expandable).draft
+        assert ahead == in_steps.should_draft(growth, expandable).levels_ahead
         np.testing.assert_array_equal(at_once.best().mask, in_steps.best().mask)
         assert at_once.best().objective == pytest.approx(in_steps.best().objective, rel=1e-12)
         levels_left -= 1

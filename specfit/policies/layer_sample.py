@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 
 
 @lru_cache(maxsize=8)
-def spread_layers(num_layers: int, most: int) -> NDArray[np.bool_] | None:
-    """Return which layers to look at, bool[L], `most` of them; None if that is all of them."""
-    if num_layers <= most:
-        return None
+def spread_layers(num_layers: int, count: int) -> NDArray[np.bool_]:
+    """Return which layers to look at, bool[L]: `count` of them, at most L, evenly spread."""
     layers = np.zeros(num_layers, bool)
-    layers[(2 * np.arange(most) + 1) * num_layers // (2 * most)] = True
+    layers[(2 * np.arange(count) + 1) * num_layers // (2 * count)] = True
     layers.setflags(write=False)
     return layers

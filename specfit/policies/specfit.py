@@ -19,7 +19,7 @@ from specfit.core.search import LevelSearch, ProbPricer, SearchResult
 from specfit.core.selection import Prediction, Selection
 from specfit.core.tree import DraftPlan, frontier
 from specfit.policies._ranges import check_range
-from specfit.policies.copy_price import copied_share, room_of, scale_misses
+from specfit.policies.copy_price import room_of, share_of
 from specfit.policies.correction import MissCorrection
 from specfit.policies.layer_sample import spread_layers
 
@@ -61,7 +61,7 @@ class SpecFit(Policy):
     max_nodes: int = 64
     discount: float = 0.8
     salvage: float = 0.4
-    longest_pause: int = 16
+    longest_pause: int = 2
     decision_s: float = 2e-4
     miss_memory: float = 0.95
     max_layers: int = 8
@@ -150,16 +150,24 @@ class SpecFit(Policy):
 
         Misses cost what the text has shown, less what is salvaged.
         """
-        terms, residency = cycle.terms, cycle.residency
-        self._lost = 1.0 - self.salvage * room_of(residency, cycle.geometry)
-        self._pricer.discount = self.discount * copied_share(terms, residency)
-        weight_s, copies = scale_misses(terms, residency, self._misses.scale * self._lost)
-        self._layers = None if copies else spread_layers(len(weight_s), self.max_layers)
-        self._stands_for = 1.0 if self._layers is None else len(weight_s) / self.max_layers
-        if self._layers is not None:
-            weight_s = weight_s * (self._stands_for * self._layers)[:, None]
+        terms, resident = cycle.terms, cycle.residency.mask
+        self._lost = 1.0 - self.salvage * room_of(cycle.residency, cycle.geometry)
+        scale = self._misses.scale * self._lost
         draft_s = terms.draft_s + self.decision_s * np.arange(len(terms.draft_s))
-        return replace(terms, draft_s=draft_s, weight_s=weight_s, copies=copies)
+        self._layers, self._stands_for = None, 1.0
+        if terms.copies is not None:
+            self._pricer.discount = self.discount
+            units = np.where(resident, terms.copies.units, scale * terms.copies.units)
+            return replace(terms, draft_s=draft_s, copies=replace(terms.copies, units=units))
+        rows: NDArray[np.bool_] | slice = slice(None)
+        if len(resident) > self.max_layers:
+            rows = self._layers = spread_layers(len(resident), self.max_layers)
+            self._stands_for = len(resident) / self.max_layers
+        weight_s, is_missing = terms.weight_s[rows], ~resident[rows]
+        self._pricer.discount = self.discount * share_of(weight_s, is_missing)
+        charged_s = np.zeros_like(terms.weight_s)
+        charged_s[rows] = self._stands_for * weight_s * np.where(is_missing, scale, 1.0)
+        return replace(terms, draft_s=draft_s, weight_s=charged_s)
 
     def _can_grow(self, cycle: Cycle, levels_left: int) -> bool:
         """Search the tree so far, and keep what is hoped of the levels that are found to pay."""

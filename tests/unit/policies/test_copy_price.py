@@ -7,40 +7,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specfit.core.copies import CopyTerms
-from specfit.core.cost import CostTerms
+from specfit.core.copies import Overlap
+from specfit.core.cost import ProfileCost
 from specfit.core.experts import Residency
 from specfit.core.policy import Cycle
 from specfit.core.tree import DraftPlan, DraftTree
 from specfit.policies import SpecFit
-from specfit.policies.copy_price import copied_share, room_of, scale_misses
-from specfit.testing.examples import example_geometry, make_cycle
+from specfit.policies.copy_price import room_of, share_of
+from specfit.testing.examples import example_geometry, example_profile, make_cycle
 
-WEIGHT_S = np.array([[1.0, 3.0]])
-HALF = Residency(np.array([[True, False]]))
-TERMS = CostTerms(np.zeros(1), np.array([0.0, 1.0]), WEIGHT_S)
-COPIES = CopyTerms(np.array([[0.0, 1.0]]), np.array([[0.0, 2.0]]), "resident")
 GEOMETRY = example_geometry()  # 4 layers, 16 experts, top-2
 
 
-def test_only_missing_experts_change_their_price() -> None:
-    assert scale_misses(TERMS, HALF, 1.0) == (WEIGHT_S, None)
-    weight_s, copies = scale_misses(TERMS, HALF, 1.5)
-    assert weight_s.tolist() == [[1.0, 4.5]]
-    assert copies is None
-
-
-def test_copies_that_compute_hides_are_scaled_and_compute_is_not() -> None:
-    weight_s, scaled = scale_misses(replace(TERMS, copies=COPIES), HALF, 1.5)
-    assert weight_s is WEIGHT_S
-    assert scaled is not None
-    assert scaled.units.tolist() == [[0.0, 1.5]]
-
-
-def test_the_share_of_copies_is_that_of_their_seconds() -> None:
-    assert copied_share(TERMS, HALF) == 0.75
-    assert copied_share(TERMS, Residency(np.ones((1, 2), bool))) == 0.0
-    assert copied_share(replace(TERMS, copies=COPIES), HALF) == 1.0
+def test_a_share_is_one_of_seconds() -> None:
+    seconds = np.array([[1.0, 3.0]])
+    assert share_of(seconds, np.array([[False, True]])) == 0.75
+    assert share_of(seconds, np.zeros((1, 2), bool)) == 0.0
+    assert share_of(np.zeros((1, 2)), np.ones((1, 2), bool)) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -52,20 +35,24 @@ def test_room_is_what_is_there_beyond_one_token(resident: int, room: float) -> N
     assert room_of(Residency(mask), GEOMETRY) == room
 
 
-def cycle_of(resident: int) -> Cycle:
+def cycle_of(resident: int, overlap: Overlap) -> Cycle:
     """A root and one child of probability .5; every expert is as likely as any other."""
     mask = np.zeros((GEOMETRY.num_layers, GEOMETRY.num_experts), bool)
     mask[:, :resident] = True
     tree = DraftTree.from_arrays(np.array([-1, 0], np.int32), np.array([1.0, 0.5]))
-    return make_cycle(tree, geometry=GEOMETRY, residency=Residency(mask))
+    cost = ProfileCost(replace(example_profile(), overlap=overlap))
+    return make_cycle(tree, geometry=GEOMETRY, residency=Residency(mask), cost=cost)
 
 
+@pytest.mark.parametrize("overlap", ["none", "resident"])
 @pytest.mark.parametrize("resident", [0, 8])
-def test_what_is_salvaged_or_forgiven_is_still_predicted_in_full(resident: int) -> None:
+def test_what_is_salvaged_or_forgiven_is_still_predicted_in_full(
+    resident: int, overlap: Overlap
+) -> None:
     """A choice is charged less, but the cycle takes as long as it takes."""
     predictions = []
     for settings in ({"discount": 0.0, "salvage": 0.0}, {"discount": 0.9, "salvage": 0.9}):
-        policy, cycle = SpecFit(max_nodes=1, **settings), cycle_of(resident)
+        policy, cycle = SpecFit(max_nodes=1, **settings), cycle_of(resident, overlap)
         root = DraftTree.root(int(cycle.tree.tokens[0]))
         policy.plan(replace(cycle, tree=root, levels=0, plan=DraftPlan.plain()))
         predictions.append(policy.select(cycle).prediction)

@@ -19,17 +19,11 @@ GEOMETRY = example_geometry(num_layers=6)
 
 
 @pytest.mark.parametrize(
-    ("num_layers", "most", "expected"), [(6, 2, [1, 4]), (6, 1, [3]), (5, 4, [0, 1, 3, 4])]
+    ("num_layers", "count", "expected"),
+    [(6, 2, [1, 4]), (6, 1, [3]), (5, 4, [0, 1, 3, 4]), (3, 3, [0, 1, 2])],
 )
-def test_layers_are_spread_evenly(num_layers: int, most: int, expected: list[int]) -> None:
-    layers = spread_layers(num_layers, most)
-    assert layers is not None
-    assert np.flatnonzero(layers).tolist() == expected
-
-
-def test_as_many_as_there_are_is_all_of_them() -> None:
-    assert spread_layers(6, 6) is None
-    assert spread_layers(6, 8) is None
+def test_layers_are_spread_evenly(num_layers: int, count: int, expected: list[int]) -> None:
+    assert np.flatnonzero(spread_layers(num_layers, count)).tolist() == expected
 
 
 def cycle_of(asked: list[NDArray[np.bool_] | None]) -> Cycle:

@@ -227,7 +227,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for world in WORLDS:
         if world.name not in options.worlds:
             continue
-        prepare(world, options.folder, options.num_prompts, options.tokens)
+        num_texts = {"train": options.num_prompts, "test": options.num_judged}
+        prepare(world, options.folder, num_texts, options.tokens)
         bench = Bench(world, options.folder, options.jobs)
         found = run(bench, places)
         replay_s += sum(bench.replay_s)
@@ -240,6 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "seconds": round(time.monotonic() - started),
         "replay_processor_s": round(replay_s),
         "num_prompts": options.num_prompts,
+        "num_judged": options.num_judged,
         "new_tokens": options.tokens,
         "manifest": manifest(),
         "missed": missed,
@@ -260,7 +262,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--worlds", nargs="+", default=names, choices=names)
     parser.add_argument("--resident", nargs="+", default=list(RESIDENT))
     parser.add_argument("--bandwidths", nargs="+", type=float, default=GB_PER_S)
-    parser.add_argument("--num-prompts", type=int, default=6, help="of each half")
+    parser.add_argument("--num-prompts", type=int, default=6, help="tuned on")
+    parser.add_argument("--num-judged", type=int, default=24, help="prompts judged by")
     parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
     parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one a core")
     parser.add_argument("--folder", type=Path, default=Path("build/policies"))

@@ -18,10 +18,11 @@ _SHOWN = 8
 def block(report: dict[str, Any]) -> str:
     """Return a table a world: percent below the best policy of each cell, and the bars missed."""
     lines = [
-        f"At most {report['num_prompts']} texts of each half, {report['new_tokens']} tokens; "
-        f"replays took {report['replay_processor_s']} s of one core. Percent below the cell's best "
-        f"policy; the last lines are `specfit` over plain decoding, and its share of the gain that "
-        f"the same search has with true experts, if it has any. All *simulated*."
+        f"Tuned on at most {report['num_prompts']} texts and judged by at most "
+        f"{report['num_judged']}, {report['new_tokens']} tokens each; replays took "
+        f"{report['replay_processor_s']} s of one core. Percent below the cell's best policy; the "
+        f"last lines are `specfit` over plain decoding, and its share of the gain that the same "
+        f"search has with true experts, if it has any. All *simulated*."
     ]
     missed: list[str] = []
     for name, world in report["worlds"].items():

@@ -79,7 +79,9 @@ CHANGES = (
     Change("experts unknown: uniform", experts="uniform"),
     Change("acceptance as drafted", acceptance="drafted"),
     *(Change(f"discount {d:g}", f"{OURS}:discount={d:g}") for d in (0.0, 1.0)),
-    *(Change(f"longest pause {n}", f"{OURS}:longest_pause={n}") for n in (1, 4)),
+    *(Change(f"salvage {s:g}", f"{OURS}:salvage={s:g}") for s in (0.0, 0.8)),
+    Change("all layers predicted", f"{OURS}:max_layers=1000"),
+    *(Change(f"longest pause {n}", f"{OURS}:longest_pause={n}") for n in (1, 16)),
     Change("chains only", f"{OURS}:top_k=1"),
     Change("chains up to 12 deep", f"{OURS}:top_k=1,depth=12"),
     Change("decisions not priced", f"{OURS}:decision_s=0"),
@@ -134,7 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     names = [world.name for world in WORLDS]
     parser.add_argument("--worlds", nargs="+", default=names, choices=names)
-    parser.add_argument("--num-prompts", type=int, default=6, help="of each half")
+    parser.add_argument("--num-prompts", type=int, default=6, help="fitted on")
+    parser.add_argument("--num-judged", type=int, default=24, help="prompts judged by")
     parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
     parser.add_argument("--folder", type=Path, default=Path("build/policies"))
     parser.add_argument("--out", type=Path, help="file that gains a JSON line a world")
@@ -142,7 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for world in WORLDS:
         if world.name not in options.worlds:
             continue
-        prepare(world, options.folder, options.num_prompts, options.tokens)
+        num_texts = {"train": options.num_prompts, "test": options.num_judged}
+        prepare(world, options.folder, num_texts, options.tokens)
         rows = []
         for row in rows_of(world.trace(options.folder, "test")):
             rows.append(row)
@@ -155,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         report = {
             "what": "replays in simulated time",
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-            "num_prompts": options.num_prompts,
+            "num_prompts": options.num_judged,
             "new_tokens": options.tokens,
             "places": [list(place) for place in PLACES],
             "manifest": manifest(),

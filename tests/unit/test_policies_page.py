@@ -25,7 +25,8 @@ def report(specfit: list[float]) -> dict[str, Any]:
         "references": {KNOWING: [12.0, 20.0]},
         "chosen": {"svip": ["svip", "svip:threshold=0.1"]},
     }
-    return {"num_prompts": 2, "new_tokens": 8, "replay_processor_s": 3, "worlds": {"w": world}}
+    counts = {"num_prompts": 2, "num_judged": 3, "new_tokens": 8, "replay_processor_s": 3}
+    return {**counts, "worlds": {"w": world}}
 
 
 def test_regret_is_the_share_below_the_best_of_each_cell() -> None:

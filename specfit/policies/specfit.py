@@ -94,7 +94,7 @@ class SpecFit(Policy):
         """Draft if some number of levels can beat a plain step, and no pause is on."""
         terms = self._charged(cycle)
         self._search.start(terms, max_nodes=self.max_nodes, layers=self._layers)
-        self._searched = 0, -1
+        self._searched, self._hopes = (0, -1), np.zeros(0)
         if self._wait > 0:
             self._wait -= 1
             return DraftPlan.plain()

@@ -45,7 +45,8 @@ from specfit.core.prefetch import Prefetcher
 from specfit.core.profile import HardwareProfile
 from specfit.core.search import warm_up as warm_up_search
 from specfit.policies import Autoregressive, Eagle3, SpecFit
-from specfit.policies.inputs import load_inputs, warm_up
+from specfit.policies.inputs import load_inputs
+from specfit.policies.practice import warm_up
 from specfit.sim.metrics import Metrics, distinct_4, measure
 
 DATA = Path(__file__).parents[1] / "specfit" / "data"

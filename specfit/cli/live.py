@@ -121,7 +121,7 @@ def open_live(options: LiveOptions, bars: Progress | None = None) -> Iterator[Li
     """
     from specfit.cli.input_specs import Named, chosen_live
     from specfit.core.search import warm_up as warm_up_search
-    from specfit.policies.inputs import warm_up as warm_up_inputs
+    from specfit.policies.practice import warm_up as warm_up_cycle
 
     folder, sampling = model_folder(options.model), options.sampling
     link = None if options.link is None else link_from(options.link)
@@ -138,7 +138,7 @@ def open_live(options: LiveOptions, bars: Progress | None = None) -> Iterator[Li
             )
         cost = cost_from(options.cost, profile)
         warm_up_search()
-        warm_up_inputs(inputs.predictor, inputs.acceptance, backend.geometry)
+        warm_up_cycle(inputs.predictor, inputs.acceptance, backend.geometry)
         yield Live(options, backend, profile, inputs, cost, prefetcher)
 
 

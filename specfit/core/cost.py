@@ -7,7 +7,7 @@ is derived from the terms in one place, so that the search and the report cannot
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -83,6 +83,16 @@ class CostTerms:
         if self.copies is None:
             return tau_s + float(expert_s.sum())
         return self.copies.pass_seconds(tau_s, expert_s, activation)
+
+    def with_misses_scaled(self, residency: Residency, scale: float) -> CostTerms:
+        """Return the terms with the cost of missing experts scaled.
+
+        Where copies are apart, the experts' seconds are compute, which no miss adds to.
+        """
+        scales = np.where(residency.mask, 1.0, scale)
+        if self.copies is None:
+            return replace(self, weight_s=self.weight_s * scales)
+        return replace(self, copies=replace(self.copies, units=self.copies.units * scales))
 
     @cached_property
     def is_affine(self) -> bool:

@@ -5,14 +5,10 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-import numpy as np
-
 from specfit.core.errors import CheckpointError
-from specfit.core.experts import ExpertProbs, ModelGeometry
-from specfit.core.history import RoutingHistory
+from specfit.core.experts import ModelGeometry
 from specfit.core.noise import Sampling
 from specfit.core.predictor import AcceptanceModel, CoveragePredictor
-from specfit.core.tree import DraftTree
 from specfit.policies.acceptance.acceptance_curves import CURVES_FILE
 from specfit.policies.acceptance.adaptive import Adaptive
 from specfit.policies.acceptance.identity import Identity
@@ -56,20 +52,6 @@ def load_inputs(
     temperature = sampling.temperature
     predictor = _load_predictor(model_dir, geometry, temperature)
     return predictor, _load_acceptance(model_dir, temperature)
-
-
-def warm_up(
-    predictor: CoveragePredictor, acceptance: AcceptanceModel, geometry: ModelGeometry
-) -> None:
-    """Compile the kernels behind both inputs, so that the first cycle does not pay for it."""
-    tree = DraftTree.from_arrays(np.array([-1, 0], np.int32), np.array([1.0, 0.5]))
-    history = RoutingHistory(geometry)
-    token = np.zeros((1, geometry.num_layers, geometry.experts_per_token), np.int16)
-    history.append(token, rejected=token)
-    seen = tree.first(1) if predictor.needs_states else tree  # the tree has no states
-    probs = predictor.predict(seen, history, 0)
-    ExpertProbs(probs, type(predictor).__name__, predictor.novelty).given_path(seen.depths)
-    acceptance.calibrate(tree)
 
 
 def _load_predictor(

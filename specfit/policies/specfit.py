@@ -90,6 +90,11 @@ class SpecFit(Policy):
         """The search of the cycle in hand, for those who explain it."""
         return self._search
 
+    @property
+    def lost(self) -> float:
+        """The part of a copy that is charged in the cycle in hand: what is not salvaged."""
+        return self._lost
+
     def plan(self, cycle: Cycle) -> DraftPlan:
         """Draft if some number of levels can beat a plain step, and no pause is on."""
         terms = self._charged(cycle)
@@ -157,8 +162,7 @@ class SpecFit(Policy):
         self._layers, self._stands_for = None, 1.0
         if terms.copies is not None:
             self._pricer.discount = self.discount
-            units = np.where(resident, terms.copies.units, scale * terms.copies.units)
-            return replace(terms, draft_s=draft_s, copies=replace(terms.copies, units=units))
+            return replace(terms.with_misses_scaled(cycle.residency, scale), draft_s=draft_s)
         rows: NDArray[np.bool_] | slice = slice(None)
         if len(resident) > self.max_layers:
             rows = self._layers = spread_layers(len(resident), self.max_layers)
@@ -195,8 +199,7 @@ class SpecFit(Policy):
         if terms.copies is None:
             pass_s = float(terms.tau_s[best.num_nodes]) + resident_s + missing_s / self._lost
         else:
-            copies = replace(terms.copies, units=terms.copies.units / self._lost)
-            activation = problem.demand.activation(best.mask)
-            pass_s = replace(terms, copies=copies).pass_s(best.num_nodes, activation)
+            full = terms.with_misses_scaled(cycle.residency, 1.0 / self._lost)
+            pass_s = full.pass_s(best.num_nodes, problem.demand.activation(best.mask))
         misses *= self._misses.scale * self._stands_for
         return Prediction(best.expected_committed, misses, problem.draft_s + pass_s)

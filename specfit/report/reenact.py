@@ -187,6 +187,8 @@ class Decision:
         What it saw at each level; empty for a policy without a `search`.
     problem, best : SearchProblem, SearchResult, optional
         The last search; None for a policy without one.
+    lost : float
+        Part of a copy that the search was charged; the rest is salvaged.
     """
 
     mask: NDArray[np.bool_]
@@ -195,6 +197,7 @@ class Decision:
     looks: tuple[Look, ...] = ()
     problem: SearchProblem | None = None
     best: SearchResult | None = None
+    lost: float = 1.0
 
 
 def decide(policy: Policy, cycle: Cycle, *, to_the_end: bool = False) -> Decision:
@@ -235,7 +238,8 @@ def decide(policy: Policy, cycle: Cycle, *, to_the_end: bool = False) -> Decisio
     best, problem = search.best(), copy.deepcopy(search.problem)
     if all(look.levels < at.levels for look in looks):
         looks.append(Look(at.levels, best, None))
-    return Decision(mask, at.levels, goes_on, tuple(looks), problem, best)
+    lost = float(getattr(policy, "lost", 1.0))
+    return Decision(mask, at.levels, goes_on, tuple(looks), problem, best, lost)
 
 
 def search_plainly(cycle: Cycle) -> tuple[SearchProblem, SearchResult]:

@@ -81,7 +81,9 @@ class Answer:
 
     def expect(self, mask: NDArray[np.bool_], levels: int) -> Expectation:
         """Return what to expect of verifying some nodes after so many drafted levels."""
-        terms, activation = self.problem.terms, self.problem.demand.activation(mask)
+        at_full_price = 1.0 / self.decision.lost
+        terms = self.problem.terms.with_misses_scaled(self.cycle.residency, at_full_price)
+        activation = self.problem.demand.activation(mask)
         pass_s = terms.pass_s(int(mask.sum()), activation)
         usual_s = self.cycle.terms.weight_s
         corrected = np.where(usual_s > 0, terms.weight_s, 1.0) / np.where(usual_s > 0, usual_s, 1.0)

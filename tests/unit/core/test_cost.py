@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from specfit.core.copies import CopyTerms
 from specfit.core.cost import CostTerms, CycleCost, ProfileCost
 from specfit.core.errors import InvalidInputError
 from specfit.core.experts import Residency
@@ -96,3 +97,15 @@ def test_more_than_the_tables_hold_is_refused(num_nodes: int, levels: int) -> No
             residency=Residency.nothing(GEOMETRY),
             context_len=10,
         )
+
+
+def test_only_missing_experts_change_their_price() -> None:
+    half = Residency(np.array([[True, False]]))
+    weight_s, tau_s = np.array([[1.0, 2.0]]), np.array([0.0, 1.0])
+    together = CostTerms(np.zeros(1), tau_s, weight_s)
+    assert together.with_misses_scaled(half, 1.5).weight_s.tolist() == [[1.0, 3.0]]
+    copies = CopyTerms(np.array([[0.0, 1.0]]), np.array([[0.0, 2.0]]), "resident")
+    apart = CostTerms(np.zeros(1), tau_s, weight_s, copies).with_misses_scaled(half, 1.5)
+    assert apart.weight_s.tolist() == [[1.0, 2.0]]
+    assert apart.copies is not None
+    assert apart.copies.units.tolist() == [[0.0, 1.5]]

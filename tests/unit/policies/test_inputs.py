@@ -15,7 +15,8 @@ from specfit.policies.acceptance._kernels import NUM_LINES
 from specfit.policies.acceptance._repeats import LONGEST_RUN
 from specfit.policies.acceptance.acceptance_curves import CURVES_FILE, AcceptanceCurves
 from specfit.policies.fingerprint import fingerprint
-from specfit.policies.inputs import UnfittedInputsWarning, load_inputs, warm_up
+from specfit.policies.inputs import UnfittedInputsWarning, load_inputs
+from specfit.policies.practice import warm_up
 from specfit.policies.predictors import TokenTable, Uniform
 from specfit.policies.predictors.expert_table import TABLE_FILE, ExpertTable
 
@@ -89,7 +90,7 @@ def test_warming_up_asks_what_a_cycle_asks() -> None:
             return super().predict(tree, history, first)
 
     warm_up(Sees(GEOMETRY), Identity(), GEOMETRY)
-    assert asked == [(1, True)]
+    assert asked == [(1, True), (1, True)]  # of the root, and of a level
 
 
 def test_inputs_of_another_head_are_refused(model_dir: Path) -> None:

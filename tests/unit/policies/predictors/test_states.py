@@ -16,7 +16,7 @@ from specfit.core.experts import ModelGeometry
 from specfit.core.history import RoutingHistory
 from specfit.core.tree import DraftTree
 from specfit.policies import Eagle3
-from specfit.policies.inputs import warm_up
+from specfit.policies.practice import warm_up
 from specfit.policies.predictors import (
     DecayedFrequency,
     Ensemble,

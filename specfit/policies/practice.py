@@ -1,0 +1,92 @@
+"""A made-up cycle under `specfit`, so that what a cycle runs is compiled before the clock does.
+
+Between a first call and the next lie seconds where the code has to be compiled, and a tenth of one
+where it lies on disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from specfit.core.backend import Verification
+from specfit.core.cost import CostTerms
+from specfit.core.experts import ModelGeometry, Residency
+from specfit.core.growing import GrowingPrediction
+from specfit.core.history import RoutingHistory
+from specfit.core.policy import Cycle, Outcome
+from specfit.core.predictor import AcceptanceModel, CoveragePredictor
+from specfit.core.selection import Selection
+from specfit.core.tree import DraftLevel, DraftPlan, DraftTree
+from specfit.policies.predictors.uniform import Uniform
+from specfit.policies.specfit import SpecFit
+
+_LEVEL = DraftLevel(
+    parents=np.zeros(1, np.int32),
+    tokens=np.zeros(1, np.int64),
+    log_probs=np.full(1, -0.1, np.float32),
+    ranks=np.zeros(1, np.int32),
+    entropies=np.full(1, 0.1, np.float32),
+)
+
+
+def warm_up(
+    predictor: CoveragePredictor, acceptance: AcceptanceModel, geometry: ModelGeometry
+) -> None:
+    """Run a cycle of one drafted level with both inputs; the acceptance model is reset after it."""
+    policy, root = SpecFit(depth=2, top_k=1), _first_cycle(predictor, acceptance, geometry)
+    policy.plan(root)
+    plan = DraftPlan(policy.depth, policy.top_k, policy.max_nodes)
+    cycle = replace(root, plan=plan, tree=root.tree.grow(_LEVEL), levels=1)
+    policy.after_level(cycle)
+    selection = policy.select(cycle)
+    outcome = Outcome(cycle, selection, _answer(selection, geometry), (), (0,))
+    policy.observe(outcome)
+    acceptance.observe(outcome)
+    policy.plan(root)  # with misses corrected
+    acceptance.reset()
+
+
+def _first_cycle(
+    predictor: CoveragePredictor, acceptance: AcceptanceModel, geometry: ModelGeometry
+) -> Cycle:
+    """Return a cycle whose text is one token, with a draft that pays; nothing is resident."""
+    history, shape = RoutingHistory(geometry), (geometry.num_layers, geometry.num_experts)
+    token = np.zeros((1, geometry.num_layers, geometry.experts_per_token), np.int16)
+    history.append(token, rejected=token)
+    terms = CostTerms(1e-6 * np.arange(4), np.append(0.0, np.ones(64)), np.full(shape, 1e-6))
+    if predictor.needs_states:  # there is no head that could draft any
+        predictor.predict(DraftTree.root(0), history, 0)
+        predictor = Uniform(geometry)
+    return Cycle(
+        tree=DraftTree.root(0),
+        levels=0,
+        plan=DraftPlan.plain(),
+        max_depth=3,
+        geometry=geometry,
+        residency=Residency.nothing(geometry),
+        context_len=2,
+        cycle_index=0,
+        acceptance=acceptance,
+        rng=np.random.default_rng(0),
+        _terms=lambda: terms,
+        _predict=GrowingPrediction(predictor, history),
+    )
+
+
+def _answer(selection: Selection, geometry: ModelGeometry) -> Verification:
+    """Return a target's answer that rejects whatever is drafted."""
+    count, by_layer = len(selection), np.zeros(geometry.num_layers, np.int64)
+    return Verification(
+        nodes=selection.nodes,
+        target_tokens=np.ones(count, np.int64),
+        target_probs=np.ones(count, np.float32),
+        margins=np.ones(count, np.float32),
+        routing=np.zeros((count, geometry.num_layers, geometry.experts_per_token), np.int16),
+        num_hits=by_layer,
+        num_misses=by_layer,
+        num_evictions=by_layer,
+        stall_s=0.0,
+        compute_s=0.0,
+    )

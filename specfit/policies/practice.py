@@ -55,7 +55,8 @@ def _first_cycle(
     history, shape = RoutingHistory(geometry), (geometry.num_layers, geometry.num_experts)
     token = np.zeros((1, geometry.num_layers, geometry.experts_per_token), np.int16)
     history.append(token, rejected=token)
-    terms = CostTerms(1e-6 * np.arange(4), np.append(0.0, np.ones(64)), np.full(shape, 1e-6))
+    draft_s = 1e-6 * np.arange(4, dtype=np.float64)
+    terms = CostTerms(draft_s, np.append(0.0, np.ones(64)), np.full(shape, 1e-6))
     if predictor.needs_states:  # there is no head that could draft any
         predictor.predict(DraftTree.root(0), history, 0)
         predictor = Uniform(geometry)

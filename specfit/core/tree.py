@@ -212,7 +212,7 @@ class DraftTree:
         return DraftTree(**_rows(self, slice(num_nodes)))
 
     def level(self, nodes: Rows) -> DraftLevel:
-        """Return nodes of one depth as the level that they were drafted in."""
+        """Return some nodes as they were drafted; their parents keep their numbers."""
         return DraftLevel(**_rows(self, nodes))
 
     @cached_property
@@ -354,7 +354,8 @@ def _grown_states(tree: DraftTree, level: DraftLevel) -> NDArray[np.float32]:
     if known is None or new is None or known.shape[1:] != new.shape[1:]:
         of_tree, of_level = (None if x is None else list(x.shape) for x in (known, new))
         raise InvalidTreeError(
-            f"all drafted nodes have a state of one width, or none has; got {of_tree}, {of_level}."
+            f"all drafted nodes must have a state of one width, or none; got states {of_tree} in "
+            f"the tree and {of_level} in the new level. Call keep_states before the first level."
         )
     return np.concatenate((known, new))
 

@@ -97,9 +97,11 @@ def make_cycle(
     uniform = UniformPredictor(geometry)
 
     def predict(tree: DraftTree, layers: NDArray[np.bool_] | None) -> ExpertProbs:
-        if expert_probs is None:
-            return ExpertProbs(uniform.predict(tree, RoutingHistory(geometry), 0), "uniform")
-        return ExpertProbs(expert_probs[: len(tree)], "example")
+        name, probs = "example", expert_probs
+        if probs is None:
+            name, probs = "uniform", uniform.predict(tree, RoutingHistory(geometry), 0)
+        probs = probs[: len(tree)]
+        return ExpertProbs(probs if layers is None else probs[:, layers], name)
 
     return Cycle(
         tree=tree,

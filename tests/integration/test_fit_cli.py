@@ -129,7 +129,7 @@ def test_an_unknown_kind_is_named(folder: Path, tmp_path: Path) -> None:
 
 def test_fitted_plug_ins_are_checked_by_spec(folder: Path) -> None:
     good = run("check", "predictor", f"ensemble:folder={folder / 'ensemble'}")
-    assert "keeps V1, V2, V3, V4." in " ".join(good.stdout.split())
+    assert "keeps V1, V2, V3, V4, V5." in " ".join(good.stdout.split())
     good = run("check", "acceptance", f"isotonic:folder={folder / 'isotonic'}")
     assert "keeps A1, A2, A3, A4, A5, A6." in " ".join(good.stdout.split())
     peeks = run("check", "predictor", "oracle")

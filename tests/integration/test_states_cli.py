@@ -106,7 +106,7 @@ def test_what_was_done_live_is_done_again(
 @pytest.mark.parametrize("kind", KINDS)
 def test_fitted_ones_are_checked_by_spec(fitted: Path, kind: str) -> None:
     good = done("check", "predictor", f"{kind}:folder={fitted / kind}")
-    assert " keeps V1, V2, V3, V4" in " ".join(good.stdout.split())
+    assert " keeps V1, V2, V3, V4, V5" in " ".join(good.stdout.split())
 
 
 def test_a_trace_without_states_says_how_to_record_them(

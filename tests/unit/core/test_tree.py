@@ -264,12 +264,13 @@ def test_some_nodes_of_a_level_are_taken() -> None:
 
 def test_all_drafted_nodes_have_states_of_one_width_or_none_has() -> None:
     first, rest = with_states().first(3), slice(3, 4)
-    with pytest.raises(InvalidTreeError, match=r"of one width, or none has; got \[3, 2\], None"):
-        first.grow(tree().level(rest))
-    with pytest.raises(InvalidTreeError, match=r"got None, \[1, 2\]"):
-        tree().first(3).grow(with_states().level(rest))
-    with pytest.raises(InvalidTreeError, match=r"got \[3, 2\], \[1, 5\]"):
-        first.grow(with_states(5).level(rest))
+    for grown, level, found in (
+        (first, tree().level(rest), r"states \[3, 2\] in the tree and None in"),
+        (tree().first(3), with_states().level(rest), r"states None in the tree and \[1, 2\] in"),
+        (first, with_states(5).level(rest), r"states \[3, 2\] in the tree and \[1, 5\] in"),
+    ):
+        with pytest.raises(InvalidTreeError, match=f"of one width, or none; got {found}"):
+            grown.grow(level)
 
 
 @pytest.mark.parametrize(

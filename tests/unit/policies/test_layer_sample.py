@@ -41,8 +41,7 @@ def cycle_of(asked: list[NDArray[np.bool_] | None]) -> Cycle:
 
     def predict(tree: DraftTree, layers: NDArray[np.bool_] | None) -> ExpertProbs:
         asked.append(layers)
-        chosen = probs if layers is None else probs[:, layers]
-        return ExpertProbs(chosen[: len(tree)], "example")
+        return cycle._predict(tree, layers)
 
     return replace(cycle, _predict=predict)
 

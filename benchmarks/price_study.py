@@ -1,9 +1,9 @@
 """What the price of a second is worth over a run: replays of recorded texts, in simulated seconds.
 
 ``python -m benchmarks.price_study TRACE... [--json FILE]`` replays position traces under the exact
-search with each price and each discount, and prints how many times faster each is than the price of
-the cycle without a discount. Every cell decodes the same texts with the same cache, so that all
-that differs is the price; the seconds are simulated.
+search with each price, salvage and discount, and prints how many times faster each is than the
+price of the cycle without salvage and discount. Every cell decodes the same texts with the same
+cache, so that all that differs is what is charged; the seconds are simulated.
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ from specfit.sim.replay import replay
 from specfit.sim.trace import TraceReader
 
 CACHES = ("lru:25%", "lru:50%", "lru:75%", "lru:100%")
-DISCOUNTS = (0.0, 0.25, 0.5, 0.75, 1.0)
-HORIZONS = (None, 8, 32, 128)
-"""Cycles over which the running rate is measured; None is the price of the cycle."""
+DISCOUNTS = (0.0, 0.25, 0.5, 0.8, 1.0)
+PRICES: dict[str, dict[str, Any]] = {
+    **{f"cycle, salvage {s:g}": {"salvage": s} for s in (0.0, 0.2, 0.4, 0.7)},
+    **{f"running, {n} cycles": {"horizon": n} for n in (8, 32, 128)},
+}
+"""Settings of `Priced` by the name of the row; the first, without discount, is compared with."""
 
 
 @dataclass
@@ -77,7 +80,7 @@ class StudyRow:
     Parameters
     ----------
     speedup, low, high : float
-        Over the price of the cycle without a discount, with a 95 % interval over texts.
+        Over the price of the cycle without salvage and discount, with a 95 % interval over texts.
     """
 
     cache: str
@@ -94,12 +97,12 @@ def study(traces: Sequence[TraceReader], profile: HardwareProfile) -> Iterator[S
     """Yield the rows, cache by cache."""
     for cache in CACHES:
         base: list[DecodeResult] = []
-        for horizon in HORIZONS:
+        for price, settings in PRICES.items():
             for discount in DISCOUNTS:
-                policy = Priced(discount=discount, horizon=horizon)
+                policy = Priced(discount=discount, **settings)
                 results = [r for t in traces for r in replayed(t, cache, policy, profile)]
                 base = base or results
-                yield row_of(cache, horizon, discount, results, base, traces[0])
+                yield row_of(cache, price, discount, results, base, traces[0])
 
 
 def replayed(
@@ -120,7 +123,7 @@ def replayed(
 
 def row_of(
     cache: str,
-    horizon: int | None,
+    price: str,
     discount: float,
     results: list[DecodeResult],
     base: list[DecodeResult],
@@ -131,7 +134,7 @@ def row_of(
     gain = paired_speedup(results, base)
     return StudyRow(
         cache,
-        "cycle" if horizon is None else f"running, {horizon} cycles",
+        price,
         discount,
         metrics.tokens_per_s,
         metrics.committed_per_cycle,
@@ -193,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for row in study(traces, profile):
         rows.append(row)
         print(
-            f"{row.cache:<9} {row.price:<20} discount {row.discount:<4g} "
+            f"{row.cache:<9} {row.price:<19} discount {row.discount:<4g} "
             f"{row.tokens_per_s:7.1f} tokens/s (simulated) {row.speedup:.3f} "
             f"[{row.low:.3f}, {row.high:.3f}] times",
             file=sys.stderr,

@@ -1,9 +1,10 @@
 """The exact search as a policy: draft while it may pay, verify what pays most.
 
-Before drafting and after every level the search asks whether more levels could beat what is there;
-at the end it picks the subtree with the most expected committed tokens per second. Both inputs are
-calibrated predictions: acceptance by depth and sibling rank, experts as probabilities. What the
-running text shows of the misses corrects the price of those that follow.
+Before drafting, and after each level that is less likely than was hoped, the search asks whether
+more levels could beat what is there; at the end it picks the subtree with the most expected
+committed tokens per second. Both inputs are calibrated predictions: acceptance by depth and sibling
+rank, experts as probabilities. What the running text shows of the misses corrects the price of
+those that follow.
 """
 
 from __future__ import annotations

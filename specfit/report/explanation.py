@@ -134,8 +134,8 @@ def price_text(answer: Answer) -> str:
     expected = answer.expect(decision.mask, decision.levels)
     full = expected.committed / expected.cycle_s
     discounted = (
-        f" The search forgives part of the experts that the next cycle needs anyway: by what it "
-        f"charges the choice has {price:.2f} tokens/s, at full price {full:.2f}."
+        f" The search forgives part of the copies, as the text needs some anyway and finds others "
+        f"again: by what it charges the choice has {price:.2f} tokens/s, at full price {full:.2f}."
         if decision.best is not None and price > full * (1 + 1e-9)
         else ""
     )
@@ -155,7 +155,7 @@ def look_texts(looks: Sequence[Look]) -> list[str]:
             f"{best.expected_committed:.2f} tokens in {best.cycle_s * 1e3:.1f} ms; "
         )
         if decision is None:
-            line += "it was not asked whether to draft on"
+            line += "no search asked whether to draft on"
         elif decision.draft:
             surplus = float(decision.surplus[decision.levels_ahead - 1])
             line += (

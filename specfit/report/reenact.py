@@ -163,7 +163,7 @@ class Look:
     best : SearchResult
         The best selection of the tree so far.
     decision : StopDecision, optional
-        Whether to draft on; None where it was not asked.
+        Whether to draft on; None where no search asked.
     """
 
     levels: int

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.price_study import DISCOUNTS, HORIZONS, Priced, StudyRow, tables
+from benchmarks import price_page
+from benchmarks.price_study import CACHES, DISCOUNTS, PRICES, Priced, StudyRow, tables
 from specfit.core.backend import Request
 from specfit.core.policy import Outcome
 from specfit.testing.toy import toy_backend
 from specfit.testing.worlds import run_toy
 
 REQUEST = Request((11, 7, 5, 3, 2), 30)
+ROWS = [
+    StudyRow(cache, price, discount, 1.0, 1.0, 1.1 if cache == CACHES[0] else 1.0, 0.9, 1.2)
+    for cache in CACHES
+    for price in PRICES
+    for discount in DISCOUNTS
+]
 
 
 class Watched(Priced):
@@ -49,18 +56,18 @@ def test_every_price_gives_the_same_text() -> None:
 
 
 def test_the_tables_hold_every_cell() -> None:
-    names = ["cycle" if h is None else f"running, {h} cycles" for h in HORIZONS]
-    rows = [
-        StudyRow(cache, name, discount, 1.0, 1.0, factor, 0.9, 1.1)
-        for cache, factor in (
-            ("lru:25%", 1.1),
-            ("lru:50%", 1.0),
-            ("lru:75%", 1.0),
-            ("lru:100%", 1.0),
-        )
-        for name in names
-        for discount in DISCOUNTS
-    ]
-    text = tables(rows)
-    assert text.count("1.100") == len(names) * len(DISCOUNTS)
-    assert text.count("1.024") == len(names) * len(DISCOUNTS)
+    text = tables(ROWS)
+    assert text.count("1.100") == len(PRICES) * len(DISCOUNTS)
+    assert text.count("1.024") == len(PRICES) * len(DISCOUNTS)
+
+
+def test_the_first_price_forgives_nothing_and_the_running_ones_keep_the_default() -> None:
+    first, *others = (Priced(**settings) for settings in PRICES.values())
+    assert (first.salvage, first.horizon) == (0.0, None)
+    assert {p.salvage for p in others if p.horizon} == {Priced().salvage}
+
+
+def test_the_page_shows_the_mean_over_caches() -> None:
+    page = price_page.block({"manifest": {"prompts": 24}, "rows": [vars(row) for row in ROWS]})
+    assert page.count(" 1.024 |") == len(PRICES) * len(DISCOUNTS)
+    assert "| cycle, salvage 0.4 |" in page

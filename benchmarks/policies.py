@@ -234,14 +234,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         replay_s += sum(bench.replay_s)
         print_outcomes(world.name, found)
         missed += missed_bars(world.name, found)
-        worlds[world.name] = report_of(found)
+        num_judged = len(list(reader_of(str(world.trace(options.folder, "test"))).prompts()))
+        worlds[world.name] = {"num_judged": num_judged, **report_of(found)}
     report = {
         "what": "replays in simulated time",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "seconds": round(time.monotonic() - started),
         "replay_processor_s": round(replay_s),
         "num_prompts": options.num_prompts,
-        "num_judged": options.num_judged,
         "new_tokens": options.tokens,
         "manifest": manifest(),
         "missed": missed,

@@ -18,8 +18,8 @@ _SHOWN = 8
 def block(report: dict[str, Any]) -> str:
     """Return a table a world: percent below the best policy of each cell, and the bars missed."""
     lines = [
-        f"Tuned on at most {report['num_prompts']} texts and judged by at most "
-        f"{report['num_judged']}, {report['new_tokens']} tokens each; replays took "
+        f"Tuned on at most {report['num_prompts']} texts, {report['new_tokens']} tokens each; "
+        f"replays took "
         f"{report['replay_processor_s']} s of one core. Percent below the cell's best policy; the "
         f"last lines are `specfit` over plain decoding, and its share of the gain that the same "
         f"search has with true experts, if it has any. All *simulated*."
@@ -28,7 +28,7 @@ def block(report: dict[str, Any]) -> str:
     for name, world in report["worlds"].items():
         found = outcomes(world)
         missed += missed_bars(name, found)
-        lines += [f"### {name}", _regrets(found)]
+        lines += [f"### {name}", f"Judged by {world['num_judged']} texts.", _regrets(found)]
     shown = "; ".join(missed) or "none"
     return "\n\n".join([*lines, "### Bars missed", f"{len(missed)}: {shown}."])
 

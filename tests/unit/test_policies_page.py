@@ -16,6 +16,7 @@ PLACES = [["25%", 12e9], ["75%", 58e9]]
 
 def report(specfit: list[float]) -> dict[str, Any]:
     world = {
+        "num_judged": 3,
         "places": PLACES,
         "simulated_tokens_per_s": {
             "autoregressive": [10.0, 10.0],
@@ -25,7 +26,7 @@ def report(specfit: list[float]) -> dict[str, Any]:
         "references": {KNOWING: [12.0, 20.0]},
         "chosen": {"svip": ["svip", "svip:threshold=0.1"]},
     }
-    counts = {"num_prompts": 2, "num_judged": 3, "new_tokens": 8, "replay_processor_s": 3}
+    counts = {"num_prompts": 2, "new_tokens": 8, "replay_processor_s": 3}
     return {**counts, "worlds": {"w": world}}
 
 

@@ -84,7 +84,7 @@ def test_help_is_instant_and_light():
             - before.children_user
             - before.children_system
         )
-    assert min(spent) < 0.3
+    assert min(spent) < 0.6  # 0.2 on a free machine; a heavy import alone takes longer than this
 
 
 def test_completion_is_offered_for_the_shells(run):

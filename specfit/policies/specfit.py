@@ -68,7 +68,6 @@ class SpecFit(Policy):
     max_layers: int = 8
     _pricer: ProbPricer = field(init=False, repr=False, compare=False)
     _search: LevelSearch = field(init=False, repr=False, compare=False)
-    _searched: tuple[int, int] = field(default=(0, 0), init=False, repr=False, compare=False)
     _hopes: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _growth: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _pause: int = field(default=0, init=False, repr=False, compare=False)
@@ -100,7 +99,7 @@ class SpecFit(Policy):
         """Draft if some number of levels can beat a plain step, and no pause is on."""
         terms = self._charged(cycle)
         self._search.start(terms, max_nodes=self.max_nodes, layers=self._layers)
-        self._searched, self._hopes = (0, -1), np.zeros(0)
+        self._hopes = np.zeros(0)
         if self._wait > 0:
             self._wait -= 1
             return DraftPlan.plain()
@@ -117,7 +116,7 @@ class SpecFit(Policy):
         As long as the newest level is as likely as was hoped when levels beyond it were found to
         pay, nothing is searched: the answer stands.
         """
-        ahead = cycle.levels - self._searched[1] - 1
+        ahead = cycle.levels - self._search.levels - 1
         hopes_left = self._hopes[ahead:]
         if len(hopes_left) > 1:
             newest = cycle.path_probs[cycle.tree.depths == cycle.levels]
@@ -127,10 +126,12 @@ class SpecFit(Policy):
 
     def select(self, cycle: Cycle) -> Selection:
         """Select what the exact search finds."""
-        if self._searched[0] < len(cycle.tree):
-            num_new = cycle.levels - self._searched[1]
+        if self._pricer.num_nodes < len(cycle.tree):
             self._search.add_level(
-                cycle.tree.parents, cycle.path_probs, self._new_probs(cycle), num_new=num_new
+                cycle.tree.parents,
+                cycle.path_probs,
+                self._new_probs(cycle),
+                num_new=cycle.levels - self._search.levels,
             )
         best = self._search.best()
         return Selection(cycle.tree, best.mask, self._predict(best, cycle))
@@ -179,17 +180,22 @@ class SpecFit(Policy):
         growth = self._growth[cycle.levels : cycle.levels + levels_left]
         expandable = np.zeros(len(cycle.tree), bool)
         expandable[frontier(cycle.tree, self.top_k) if cycle.levels else 0] = True
-        num_new, probs = cycle.levels - self._searched[1], self._new_probs(cycle)
         ahead = self._search.advance(
-            cycle.tree.parents, cycle.path_probs, probs, growth, expandable, num_new=num_new
+            cycle.tree.parents,
+            cycle.path_probs,
+            self._new_probs(cycle),
+            growth,
+            expandable,
+            num_new=cycle.levels - self._search.levels,
         )
         self._hopes = cycle.path_probs[expandable].max() * np.cumprod(growth[:ahead])
         return ahead > 0
 
     def _new_probs(self, cycle: Cycle) -> NDArray[np.float32] | None:
         """Return the routing probabilities of the nodes that the search has not seen."""
-        known, self._searched = self._searched[0], (len(cycle.tree), cycle.levels)
-        return None if self._pricer.is_free else cycle.path_needs(known, self._layers)
+        if self._pricer.is_free:
+            return None
+        return cycle.path_needs(self._pricer.num_nodes, self._layers)
 
     def _predict(self, best: SearchResult, cycle: Cycle) -> Prediction:
         """Return what to expect of the selection, at full price: nothing is forgiven this cycle."""

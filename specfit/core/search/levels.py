@@ -172,6 +172,11 @@ class LevelSearch:
         return levels_ahead
 
     @property
+    def levels(self) -> int:
+        """Drafted levels of the tree so far; -1 before the first call of a cycle."""
+        return self._levels
+
+    @property
     def problem(self) -> SearchProblem:
         """The tree so far as a search problem."""
         if self._problem is None:

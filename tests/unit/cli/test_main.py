@@ -63,7 +63,8 @@ def test_every_verb_with_a_result_gives_it_as_json():
 
 
 def test_help_is_instant_and_light():
-    """Processor time, best of three: a busy machine must not fail it."""
+    """Processor time, best of five, in that of importing typer alone: neither a busy machine nor a
+    slow one must fail it."""
     program = (
         "import sys\n"
         "from specfit.cli.main import app\n"
@@ -72,11 +73,16 @@ def test_help_is_instant_and_light():
         "heavy = {'torch', 'numba', 'pyarrow', 'numpy', 'matplotlib', 'transformers'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.stdout.splitlines()[-1] == "[]", ran.stderr
+    assert least_processor_s(program) < 4.3 * least_processor_s("import typer")
+
+
+def least_processor_s(program: str) -> float:
     spent = []
-    for _ in range(3):
+    for _ in range(5):
         before = os.times()
-        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-        assert ran.stdout.splitlines()[-1] == "[]", ran.stderr
+        subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
         after = os.times()
         spent.append(
             after.children_user
@@ -84,7 +90,7 @@ def test_help_is_instant_and_light():
             - before.children_user
             - before.children_system
         )
-    assert min(spent) < 0.6  # 0.2 on a free machine; a heavy import alone takes longer than this
+    return min(spent)
 
 
 def test_completion_is_offered_for_the_shells(run):

@@ -6,16 +6,17 @@ drafts and acceptance are the trace's, every expert is really read with direct I
 computed on the CPU. The slots of a layer are what a cache of 8 or 16 GiB over 48 layers gives it.
 
 Every policy has one setting for all texts: `specfit` its own, EAGLE-3 the tree that is fastest on
-other texts of both tasks. The policies decode a text at the same time, cycle by cycle by turns,
-each with slots of its own. The counts of every cycle are held against the simulator's. Status 1 if
-a count differs.
+other texts of both tasks. All share one set of slots, which is nearly all the memory it takes: a
+text is decoded under one policy after the other, the slots filled anew before each. The counts of
+every cycle are held against the simulator's. Status 1 if a count differs.
 
 The weights are random and no text is produced; prompts are not run, but slots hold what they would
 leave; attention and drafting are not computed and take no time. So tokens a second are
 those of the expert part of a model of that many layers.
 
-``--keep FOLDER`` keeps the weights and the texts there and finds them again. ``--add`` keeps the
-rows of other caches that the results file holds from the same settings.
+The results file is written after each cache; weights and texts are removed at the end, whatever
+ends it. ``--keep FOLDER`` keeps them there and finds them again. ``--add`` keeps the rows of other
+caches that the results file holds from the same settings.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ import argparse
 import json
 import os
 import platform
-import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,12 @@ import numpy as np
 import torch
 
 from benchmarks.ssd_decode import ALL, Decoded, PromptedBackend, decode, row_of
-from benchmarks.ssd_profile import PROBES, fitted, probed, simulated, tuned, unmeasured
+from benchmarks.ssd_profile import fitted, probed, simulated, tuned, unmeasured
+from benchmarks.ssd_room import bank_of, check_room, layers_that_fit, say, slots_for
 from benchmarks.ssd_world import Slice, fitted_inputs, sequential_bytes_per_s, write_trace
 from specfit.backends.file_bank import FileBank
 from specfit.backends.forced import ForcedExperts
-from specfit.backends.random_bank import RandomBlocks, write_bank
+from specfit.backends.random_bank import RandomBlocks
 from specfit.backends.ssd import NUM_THREADS, SsdDevice
 from specfit.cli.inputs import Inputs
 from specfit.cli.manifest import manifest
@@ -53,13 +55,14 @@ from specfit.core.search import warm_up
 from specfit.policies.acceptance.identity import Identity
 from specfit.policies.predictors.uniform import Uniform
 from specfit.sim.metrics import measure
-from specfit.sim.synth.parameters import QWEN3_30B_A3B
 from specfit.sim.trace import TraceReader
 
 RESULTS = Path(__file__).parent / "results" / "ssd.json"
-GIB = 2**30
-SPARE_BYTES = 12 * GIB
-"""Of the disk, left free."""
+WHAT = (
+    "forced decoding, experts read from disk: seconds and bytes measured; routing, drafts and "
+    "acceptance synthetic; weights random, no text; prompts, attention and drafting not computed; "
+    "CPU only, not a GPU figure"
+)
 PLAIN = "autoregressive"
 
 
@@ -91,36 +94,27 @@ class Bench:
     def rows(self, cache: str, num_cycles: int) -> list[dict[str, Any]]:
         """Calibrate, tune and decode with one cache; return a row a task and policy."""
         shape = self.part.geometry
-        machines = [self.machine(cache) for _ in PROBES]  # as many as policies
-        try:
+        with closing(SsdDevice(num_threads=self.num_threads)) as device:
+            slots = make_cache(cache, shape, live=True)
+            machine = ForcedExperts(self.bank, device, slots, self.part.hidden_size)
             blocks = RandomBlocks(self.part.shape, self.part.dtype)
             blank = unmeasured(shape.expert_bytes)
-            probes = [
-                record
-                for trace in self.train.values()
-                for record in probed(
-                    (PromptedBackend(trace, machine, blank, blocks) for machine in machines),
-                    num_cycles,
-                )
-            ]
+            probes = []
+            for task, trace in self.train.items():
+                probes += probed(PromptedBackend(trace, machine, blank, blocks), num_cycles)
+                say(f"{cache}: probed on {task}")
             profile = fitted(probes, shape.expert_bytes)
             trees = tuned(self.train, cache, profile)
+            say(f"{cache}: tuned, {trees.for_all}")
             policies = (PLAIN, trees.for_all, "specfit")
+            for policy in policies:  # so that nothing is compiled or loaded in a measured cycle
+                request = next(trace.prompts()).request
+                simulated(trace, request, policy, cache, profile, self.inputs())
+            inputs = {policy: self.inputs() for policy in policies}
             decoded = []
-            for text in decode(
-                self.texts(),
-                dict(zip(policies, machines, strict=True)),
-                cache,
-                profile,
-                {policy: self.inputs() for policy in policies},
-                probes,
-                blocks,
-            ):
-                print(said_of(text), flush=True)
+            for text in decode(self.texts(), machine, cache, profile, inputs, probes, blocks):
                 decoded.append(text)
-        finally:
-            for machine in machines:
-                machine.device.close()
+                say(f"{cache}: {said_of(text)} ({len(decoded)} of {self.num_decodings})")
         apart = {
             task: self.simulated(task, trees.apart[task], cache, profile) for task in self.test
         }
@@ -138,11 +132,10 @@ class Bench:
             for policy in policies
         ]
 
-    def machine(self, cache: str) -> ForcedExperts:
-        """Return slots of their own over the weights."""
-        slots = make_cache(cache, self.part.geometry, live=True)
-        device = SsdDevice(num_threads=self.num_threads)
-        return ForcedExperts(self.bank, device, slots, self.part.hidden_size)
+    @property
+    def num_decodings(self) -> int:
+        """Texts, each once a policy."""
+        return 3 * len(self.texts())
 
     def texts(self) -> list[tuple[str, TraceReader, Request]]:
         """Return the texts to measure on, the tasks by turns."""
@@ -167,54 +160,34 @@ def chosen(decoded: list[Decoded], task: str, policy: str) -> list[Decoded]:
     return [d for d in decoded if d.policy == policy and task in (d.task, ALL)]
 
 
-def slots_for(gib: float) -> int:
-    """Return the slots of a layer when all 48 share a cache of this size in bf16."""
-    return int(gib * GIB // (QWEN3_30B_A3B.num_layers * QWEN3_30B_A3B.expert_bytes))
+def prepared(folder: Path, part: Slice, given: argparse.Namespace) -> Bench:
+    """Write what is not there yet: texts, what is fitted on them, weights."""
+    texts: dict[str, dict[str, TraceReader]] = {"train": {}, "test": {}}
+    sizes = {"train": given.train_prompts, "test": given.prompts}
+    about = f"{part.num_layers}-layers-{given.train_prompts}-{given.prompts}-{given.tokens}"
+    place = folder / "-".join([about, *given.task])
+    for half, count in sizes.items():
+        for task in given.task:
+            texts[half][task] = write_trace(
+                place / task / half, part, task, half, count, given.tokens
+            )
+            say(f"{half} texts of {task} written")
+    inputs = fitted_inputs(list(texts["train"].values()), place / "inputs")
+    say("predictor and acceptance model fitted")
+    bank = bank_of(folder, part)
+    return Bench(bank, part, texts["train"], texts["test"], inputs, given.threads)
 
 
-def layers_that_fit(folder: Path) -> int:
-    """Return how many layers the disk has room for, at most all."""
-    room = shutil.disk_usage(folder).free - SPARE_BYTES
-    layers = min(QWEN3_30B_A3B.num_layers, room // Slice(1).num_bytes)
-    if layers < 1:
-        raise SystemExit(
-            f"a layer needs {Slice(1).num_bytes / GIB:.1f} GiB and "
-            f"{SPARE_BYTES / GIB:.0f} GiB stay free."
-        )
-    return int(layers)
-
-
-def bank_of(folder: Path, part: Slice) -> FileBank:
-    """Return the weights in a folder, written now if they are not there."""
-    path = folder / "experts.bin"
-    if path.is_file() and path.stat().st_size == part.num_bytes:
-        return FileBank.open(path, part.shape, part.dtype)
-    started = time.perf_counter()
-    bank = write_bank(path, part.shape, part.dtype)
-    speed = part.num_bytes / (time.perf_counter() - started)
-    print(f"weights written at {speed / 1e9:.2f} GB/s", flush=True)
-    return bank
-
-
-def measure_all(folder: Path, part: Slice, given: argparse.Namespace) -> dict[str, Any]:
-    """Write, decode and return everything."""
+def measure_all(folder: Path, part: Slice, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Decode; yield what is known after each cache."""
     started = time.perf_counter()
     warm_up()
-    bank = bank_of(folder, part)
-    tasks, tokens = given.task, given.tokens
-    train = {
-        task: write_trace(folder / task / "train", part, task, "train", given.train_prompts, tokens)
-        for task in tasks
-    }
-    test = {
-        task: write_trace(folder / task / "test", part, task, "test", given.prompts, tokens)
-        for task in tasks
-    }
-    inputs = fitted_inputs(list(train.values()), folder / "inputs")
+    bench = prepared(folder, part, given)
     if given.only_prepare:
-        return {"rows": []}
-    bench = Bench(bank, part, train, test, inputs, given.threads)
-    rows, read_speeds = [], []
+        return
+    bank = bench.bank
+    rows: list[dict[str, Any]] = []
+    read_speeds: list[dict[str, float]] = []
     for gib in given.cache_gib:
         read_speeds.append(sequential_bytes_per_s(bank, given.threads, a_few_layers(part)))
         found = bench.rows(f"lru:{slots_for(gib)}", given.calibration_cycles)
@@ -224,25 +197,21 @@ def measure_all(folder: Path, part: Slice, given: argparse.Namespace) -> dict[st
             rows.append(
                 {"cache_gib_of_48_layers": gib, "sequential_bytes_per_s": float(peak), **row}
             )
-            print(line_of(rows[-1]), flush=True)
-    return {
-        "what": (
-            "forced decoding, experts read from disk: seconds and bytes measured; routing, drafts "
-            "and acceptance synthetic; weights random, no text; prompts, attention and drafting "
-            "not computed; CPU only, not a GPU figure"
-        ),
-        **settings_of(part, given),
-        "io": bank.file.io,
-        "rows": rows,
-        "sequential_reads_bytes_per_s": read_speeds,
-        "seconds_in_all": time.perf_counter() - started,
-        "load_average_after": os.getloadavg(),
-        "manifest": manifest(
-            torch=torch.__version__,
-            torch_threads=torch.get_num_threads(),
-            machine=platform.platform(),
-        ),
-    }
+            say(line_of(rows[-1]))
+        yield {
+            "what": WHAT,
+            **settings_of(part, given),
+            "io": bank.file.io,
+            "rows": rows,
+            "sequential_reads_bytes_per_s": read_speeds,
+            "seconds_in_all": time.perf_counter() - started,
+            "load_average_after": os.getloadavg(),
+            "manifest": manifest(
+                torch=torch.__version__,
+                torch_threads=torch.get_num_threads(),
+                machine=platform.platform(),
+            ),
+        }
 
 
 def a_few_layers(part: Slice) -> range:
@@ -269,7 +238,7 @@ def settings_of(part: Slice, given: argparse.Namespace) -> dict[str, Any]:
 def said_of(text: Decoded) -> str:
     """Return a finished text as a line."""
     speed = text.result.num_decoded / text.result.decode_s
-    return f"  {text.task}, {text.policy}: {speed:.2f} tokens/s"
+    return f"{text.task}, {text.policy}: {speed:.2f} tokens/s"
 
 
 def line_of(row: dict[str, Any]) -> str:
@@ -290,8 +259,8 @@ def line_of(row: dict[str, Any]) -> str:
     )
 
 
-def added(found: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return what was found, with the rows of other caches that a results file holds.
+def rows_before(path: Path, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows that a results file holds.
 
     Raises
     ------
@@ -299,18 +268,24 @@ def added(found: dict[str, Any], path: Path) -> dict[str, Any]:
         They come from other settings.
     """
     if not path.is_file():
-        return found
+        return []
     before = json.loads(path.read_text("utf-8"))
-    same = [key for key in found if key in ("layers", "prompts", "tokens", "train_prompts")]
-    if any(before.get(key) != found[key] for key in same):
-        raise SystemExit(f"{path} comes from other settings. Name another file with --out.")
+    other = [key for key, value in settings.items() if before.get(key) != value]
+    if other:
+        raise SystemExit(f"{path} has another {other[0]}. Name another file with --out.")
+    found: list[dict[str, Any]] = before["rows"]
+    return found
+
+
+def write(found: Mapping[str, Any], before: Sequence[dict[str, Any]], path: Path) -> None:
+    """Write the results, with the rows of other caches that were there before."""
     caches = {row["cache"] for row in found["rows"]}
-    kept = [row for row in before["rows"] if row["cache"] not in caches]
-    return {
-        **found,
-        "rows": sorted([*kept, *found["rows"]], key=lambda row: row["cache_gib_of_48_layers"]),
-        "seconds_in_all": before["seconds_in_all"] + found["seconds_in_all"],
-    }
+    rows = [*(row for row in before if row["cache"] not in caches), *found["rows"]]
+    rows.sort(key=lambda row: row["cache_gib_of_48_layers"])
+    unfinished = path.with_suffix(".part")
+    unfinished.write_text(json.dumps({**found, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(path)
+    say(f"written to {path}")
 
 
 def options(arguments: list[str] | None) -> argparse.Namespace:
@@ -324,8 +299,8 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--task", nargs="+", default=["gsm8k", "cnn-dm"])
     parser.add_argument("--cache-gib", nargs="+", type=float, default=[8, 16])
     parser.add_argument("--prompts", type=int, default=3, help="a task, to measure on")
-    parser.add_argument("--train-prompts", type=int, default=6, help="a task, to tune on")
-    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--train-prompts", type=int, default=4, help="a task, to tune on")
+    parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--calibration-cycles", type=int, default=3, help="of a probe and task")
     parser.add_argument("--threads", type=int, default=NUM_THREADS, help="reads at once")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -335,29 +310,30 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, write the results, and remove what was written on the way."""
     given = options(arguments)
-    part = Slice(given.layers or layers_that_fit(given.keep or given.folder))
-    print(
+    home = given.keep or given.folder
+    home.mkdir(parents=True, exist_ok=True)
+    part = Slice(given.layers or layers_that_fit(home))
+    check_room(part, given.cache_gib, home)
+    before = rows_before(given.out, settings_of(part, given)) if given.add else []
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    say(
         f"{part.num_layers} of 48 layers of Qwen3-30B-A3B's geometry, random weights: "
         f"{part.num_bytes / 1e9:.1f} GB on disk"
     )
-    if given.keep:
-        given.keep.mkdir(parents=True, exist_ok=True)
     place = (
         nullcontext(str(given.keep))
         if given.keep
         else tempfile.TemporaryDirectory(prefix="specfit-ssd-", dir=given.folder)
     )
+    wrong = 0
     with place as folder:
-        found = measure_all(Path(folder), part, given)
-    if given.only_prepare:
-        return 0
-    if given.add:
-        found = added(found, given.out)
-    given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    wrong = sum(row["cycles_that_differ_from_the_simulator"] for row in found["rows"])
-    print(f"cycles that differ from the simulator: {wrong}; written to {given.out}")
+        for found in measure_all(Path(folder), part, given):
+            write(found, before, given.out)
+            wrong = sum(row["cycles_that_differ_from_the_simulator"] for row in found["rows"])
+            say(f"cycles that differ from the simulator: {wrong}")
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that its files are removed
     sys.exit(main())

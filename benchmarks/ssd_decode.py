@@ -1,9 +1,12 @@
-"""Decodes texts forced, by turns under each policy, and holds every cycle against the simulator."""
+"""Decodes texts forced, under one policy after the other, and compares every cycle with the
+simulator's."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,7 @@ from specfit.cli.inputs import Inputs
 from specfit.cli.specs import policy_from
 from specfit.core.backend import Prefill, Request
 from specfit.core.cost import ProfileCost
-from specfit.core.decode import CycleRecord, DecodeLoop, DecodeResult
+from specfit.core.decode import CycleRecord, DecodeLoop, DecodeResult, Observer
 from specfit.core.profile import HardwareProfile
 from specfit.sim.expert_pass import run_prefill
 from specfit.sim.forced_backend import ForcedBackend
@@ -28,6 +31,8 @@ COUNTS = ("num_hits", "num_misses", "num_evictions")
 HICCUP = 3.0
 """Times the predicted seconds, from which on a cycle met a hiccup of the machine; counted, and left
 out of the speed without hiccups under every policy."""
+RECENT = 6
+"""Texts and policies on which a profile is fitted, beside the probes."""
 ALL = "all"
 """The texts of all tasks together."""
 
@@ -79,102 +84,92 @@ class Decoded:
 
 def decode(
     texts: Sequence[tuple[str, TraceReader, Request]],
-    machines: Mapping[str, ForcedExperts],
+    passes: ForcedExperts,
     cache: str,
     profile: HardwareProfile,
     inputs: Mapping[str, Inputs],
     probes: Sequence[CycleRecord],
     blocks: RandomBlocks,
 ) -> Iterator[Decoded]:
-    """Decode each text under all policies at once, cycle by cycle by turns.
+    """Decode each text under one policy after the other, all with the same slots.
 
-    The next cycle is that of the policy that has had the least time, so that a disk whose speed
-    drifts is as fast for one as for another. Each policy has slots of its own. The profile is
-    fitted anew before each text, on the probes and on the last two texts; it never sees the text
-    that it predicts.
+    The slots are filled anew before each. The order of the policies is rotated from text to text,
+    so that a disk whose speed drifts is as fast for one as for another.
+
+    The profile is fitted before each text and policy: on the probes and on the last `RECENT` texts
+    and policies, among them the same text under the policies before. So it knows how long that
+    text's nodes, experts and misses took there; it holds seconds a node, expert and copy and
+    nothing of routing or acceptance, and never sees a cycle of what it predicts.
 
     Parameters
     ----------
     texts : sequence of (task, trace, request)
         In the order in which they are decoded.
-    machines, inputs : mapping
-        Slots and inputs of each policy, by its spec.
+    passes : ForcedExperts
+        The slots.
+    inputs : mapping
+        Of each policy, by its spec.
     blocks : RandomBlocks
         The experts, to fill slots with.
     """
-    done: list[list[CycleRecord]] = []
-    for task, trace, request in texts:
-        known = [cycle for cycles in done[-2:] for cycle in cycles]
-        if known:
-            profile = fitted([*probes, *known], profile.expert_bytes)
-        turns = [
-            Turn.start(trace, request, policy, machines[policy], profile, inputs[policy], blocks)
-            for policy in inputs
-        ]
-        while waiting := [turn for turn in turns if turn.reason is None]:
-            min(waiting, key=lambda turn: turn.seconds).step()
-        done.append([cycle for turn in turns for cycle in turn.cycles])
-        for turn in turns:
-            again = simulated(trace, request, turn.policy, cache, profile, inputs[turn.policy])
-            yield Decoded(task, turn.policy, turn.result(request), again, turn.link)
+    recent: deque[tuple[CycleRecord, ...]] = deque(maxlen=RECENT)
+    for number, (task, trace, request) in enumerate(texts):
+        for policy in rotated(tuple(inputs), number):
+            if recent:
+                profile = fitted([*probes, *chain(*recent)], profile.expert_bytes)
+            result, link = measured(trace, request, policy, passes, profile, inputs[policy], blocks)
+            recent.append(result.cycles)
+            again = simulated(trace, request, policy, cache, profile, inputs[policy])
+            yield Decoded(task, policy, result, again, link)
 
 
-@dataclass
-class Turn:
-    """A text under one policy, of which a cycle at a time is decoded."""
+def rotated(policies: tuple[str, ...], number: int) -> tuple[str, ...]:
+    """Return the order of the policies on a text, by its number."""
+    first = number % len(policies)
+    return policies[first:] + policies[:first]
 
-    policy: str
-    prefill: Prefill
-    stream: Iterator[Prefill | CycleRecord]
-    counters: LinkCounters
-    cycles: list[CycleRecord] = field(default_factory=list)
-    link: LinkCounters = field(default_factory=LinkCounters)
-    seconds: float = 0.0
-    reason: str | None = None
 
-    @classmethod
-    def start(
-        cls,
-        trace: TraceReader,
-        request: Request,
-        policy: str,
-        passes: ForcedExperts,
-        profile: HardwareProfile,
-        given: Inputs,
-        blocks: RandomBlocks,
-    ) -> Turn:
-        """Begin the text."""
-        backend = PromptedBackend(trace, passes, profile, blocks)
-        loop = DecodeLoop(
-            backend,
-            policy_from(policy),
-            ProfileCost(profile),
-            given.predictor,
-            given.acceptance,
-        )
-        stream = loop.stream(request)
-        prefill = next(stream)
-        assert isinstance(prefill, Prefill), "the stream starts with the prefill"
-        return cls(policy, prefill, stream, passes.device.counters)
+def measured(
+    trace: TraceReader,
+    request: Request,
+    policy: str,
+    passes: ForcedExperts,
+    profile: HardwareProfile,
+    given: Inputs,
+    blocks: RandomBlocks,
+) -> tuple[DecodeResult, LinkCounters]:
+    """Decode a text forced; return it, and what its cycles took of the link."""
+    backend, counters = PromptedBackend(trace, passes, profile, blocks), passes.device.counters
+    filled = AfterPrompt(counters)
+    loop = DecodeLoop(
+        backend,
+        policy_from(policy),
+        ProfileCost(profile),
+        given.predictor,
+        given.acceptance,
+        (filled,),
+    )
+    result = loop.run(request)
+    taken = {name: now - getattr(filled.before, name) for name, now in asdict(counters).items()}
+    return result, LinkCounters(**taken)
 
-    def step(self) -> None:
-        """Decode a cycle."""
-        before = replace(self.counters)
-        record = next(self.stream)
-        assert isinstance(record, CycleRecord), "cycles follow the prefill"
-        for name, now in asdict(self.counters).items():
-            more = now - getattr(before, name)
-            setattr(self.link, name, getattr(self.link, name) + more)
-        self.cycles.append(record)
-        self.seconds += record.timings.cycle_s
-        self.reason = record.stop_reason
 
-    def result(self, request: Request) -> DecodeResult:
-        """Return the finished text."""
-        assert self.reason is not None, "it is finished"
-        tokens = [self.prefill.first_token]
-        tokens += [token for cycle in self.cycles for token in cycle.outcome.committed]
-        return DecodeResult(request, self.prefill, tuple(tokens), tuple(self.cycles), self.reason)
+class AfterPrompt(Observer):
+    """Remembers what a link had done when a prompt was over.
+
+    Parameters
+    ----------
+    counters : LinkCounters
+        Of the link.
+    """
+
+    def __init__(self, counters: LinkCounters) -> None:
+        self._counters = counters
+        self.before = replace(counters)
+
+    def on_start(self, request: Request, prefill: Prefill) -> None:
+        """See `Observer.on_start`."""
+        self.before = replace(self._counters)
 
 
 def row_of(decoded: Sequence[Decoded], expert_bytes: int) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -55,16 +56,15 @@ def unmeasured(expert_bytes: int) -> HardwareProfile:
     )
 
 
-def probed(backends: Iterable[ForcedBackend], num_cycles: int) -> list[CycleRecord]:
-    """Return the first cycles of each probe on a text, by turns; a backend a probe."""
-    streams = []
-    for backend, probe in zip(backends, PROBES, strict=True):
+def probed(backend: ForcedBackend, num_cycles: int) -> list[CycleRecord]:
+    """Return the first cycles of each probe on the first text, one probe after the other."""
+    records = []
+    for probe in PROBES:
         cost, shape = ProfileCost(backend.profile), backend.geometry
         loop = DecodeLoop(backend, policy_from(probe), cost, Uniform(shape), Identity())
-        streams.append(loop.stream(next(backend.requests())))
-        next(streams[-1])  # the prefill
-    records = [next(stream, None) for _ in range(num_cycles) for stream in streams]
-    return [record for record in records if isinstance(record, CycleRecord)]
+        events = islice(loop.stream(next(backend.requests())), 1 + num_cycles)
+        records += [event for event in events if isinstance(event, CycleRecord)]
+    return records
 
 
 def fitted(cycles: Sequence[CycleRecord], expert_bytes: int) -> HardwareProfile:

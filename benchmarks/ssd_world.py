@@ -179,7 +179,7 @@ def write_trace(
 
 def fitted_inputs(traces: Sequence[TraceReader], folder: Path) -> Callable[[], Inputs]:
     """Fit one predictor and one acceptance model on all texts; return what makes a fresh pair."""
-    if not folder.is_dir():
+    if not (folder / "acceptance").is_dir():  # the last that is written
         texts = tuple(text for trace in traces for text in observed_texts(trace))
         shape, print_of = traces[0].metadata.geometry, traces[0].fingerprint
         about = {"traces": [trace.fingerprint for trace in traces]}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
@@ -71,8 +70,18 @@ class RandomBlocks:
         return [self._numbers[start : start + self._block] for start in starts]
 
 
-def write_bank(path: Path, shape: Shape, dtype: torch.dtype) -> FileBank:
+def write_bank(
+    path: Path,
+    shape: Shape,
+    dtype: torch.dtype,
+    progress: Callable[[int], None] = lambda num_bytes: None,
+) -> FileBank:
     """Write random experts [L, E, 3 I D] to a file that the system then forgets, and open it.
+
+    Parameters
+    ----------
+    progress : callable
+        Told after each part how many bytes are written.
 
     Raises
     ------
@@ -90,13 +99,15 @@ def write_bank(path: Path, shape: Shape, dtype: torch.dtype) -> FileBank:
     repeated = source.repeat(1 + -(-WRITE_BYTES // len(source)))
     with DirectWriter(path, total) as file, ThreadPoolExecutor(NUM_WRITERS) as pool:
 
-        def write(first: int) -> None:
+        def write(first: int) -> int:
             part = aligned_bytes(min(WRITE_BYTES, total - first))
             begin = first % len(source)
             part.copy_(repeated[begin : begin + len(part)])
             file.write(first, part)
+            return first + len(part)
 
-        deque(pool.map(write, range(0, total, WRITE_BYTES)), maxlen=0)
+        for written in pool.map(write, range(0, total, WRITE_BYTES)):
+            progress(written)
     return FileBank.open(path, shape, dtype)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,14 +14,15 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import ssd, ssd_decode
-from benchmarks.ssd_decode import PromptedBackend
-from benchmarks.ssd_profile import GRID, fitted, tuned, unmeasured
+from benchmarks import ssd, ssd_decode, ssd_page, ssd_room
+from benchmarks.ssd_decode import PromptedBackend, decode
+from benchmarks.ssd_profile import GRID, PROBES, fitted, probed, tuned, unmeasured
 from benchmarks.ssd_world import Slice, sequential_bytes_per_s, write_trace
 from specfit.backends.file_bank import in_memory
 from specfit.backends.forced import ForcedExperts
 from specfit.backends.random_bank import RandomBlocks, write_bank
 from specfit.backends.ssd import SsdDevice
+from specfit.cli.inputs import Inputs
 from specfit.cli.specs import policy_from
 from specfit.core.cache import make_cache
 from specfit.core.cost import ProfileCost
@@ -41,7 +44,7 @@ def test_a_slice_of_all_layers_is_the_model() -> None:
 
 
 def test_slots_are_the_share_of_a_layer_in_the_cache() -> None:
-    assert (ssd.slots_for(8), ssd.slots_for(16), ssd.slots_for(54)) == (18, 37, 128)
+    assert (ssd_room.slots_for(8), ssd_room.slots_for(16), ssd_room.slots_for(54)) == (18, 37, 128)
 
 
 def test_sequential_reading_is_timed(tmp_path: Path) -> None:
@@ -83,6 +86,82 @@ def test_a_prompt_that_is_not_run_leaves_what_it_would(tmp_path: Path) -> None:
     assert found[0].any() and np.array_equal(*found)
 
 
+def test_policies_share_slots_and_each_finds_what_the_prompt_leaves(tmp_path: Path) -> None:
+    bank = write_bank(tmp_path / "experts.bin", SMALL.shape, SMALL.dtype)
+    trace = write_trace(tmp_path / "trace", SMALL, "gsm8k", "test", 2, 6)
+    blank = unmeasured(SMALL.geometry.expert_bytes)
+    blocks = RandomBlocks(SMALL.shape, SMALL.dtype)
+    policies = ("autoregressive", PROBES[1], PROBES[2])
+    inputs = {name: Inputs(Uniform(SMALL.geometry), Identity()) for name in policies}
+    texts = [("gsm8k", trace, prompt.request) for prompt in trace.prompts()]
+    with closing(SsdDevice(num_threads=2)) as device:
+        cache = make_cache("lru:18", SMALL.geometry, live=True)
+        passes = ForcedExperts(bank, device, cache, SMALL.hidden_size)
+        probes = probed(PromptedBackend(trace, passes, blank, blocks), 2)
+        assert [len(record.outcome.verification.nodes) for record in probes[::2]] == [1, 5, 3]
+        found = []
+        for text in decode(texts, passes, "lru:18", blank, inputs, probes, blocks):
+            assert passes.store.slot_bytes_are_current()
+            found.append(text)
+    assert [text.policy for text in found[:3]] == list(policies)
+    assert [text.policy for text in found[3:]] == [*policies[1:], policies[0]]
+    ours, theirs = [text.result for text in found], [text.again for text in found]
+    assert ssd_decode.differing_cycles(ours, theirs) == 0
+    for text in found:
+        misses = sum(c.outcome.verification.num_misses.sum() for c in text.result.cycles)
+        assert text.link.num_copies == misses, "filling the slots is not counted"
+
+
+@pytest.mark.parametrize(("available", "match"), [(10, "smaller cache"), (40, "another disk")])
+def test_too_little_room_is_said_before_anything_is_written(
+    available: int, match: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssd_room, "available_bytes", lambda: available * 2**30)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=50 * 2**30))
+    with pytest.raises(SystemExit, match=match):
+        ssd.main(["--folder", str(tmp_path), "--layers", "48"])
+    ssd_room.check_room(Slice(4), [8, 16], tmp_path)
+    assert ssd_room.layers_that_fit(tmp_path) == 40
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_run_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ssd, "Slice", lambda layers: replace(SMALL, num_layers=layers))
+    monkeypatch.setattr(ssd, "fitted_inputs", stop)
+    words = ["--folder", str(tmp_path), "--layers", "2", "--prompts", "1", "--train-prompts", "1"]
+    with pytest.raises(KeyboardInterrupt):
+        ssd.main([*words, "--tokens", "4"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_page_says_ratios_hiccups_and_the_share_of_sequential() -> None:
+    speeds = {"autoregressive": 1.0, "eagle3:depth=4": 1.5, "specfit": 3.0}
+    rows = [
+        row(
+            8,
+            task="all",
+            policy=policy,
+            tokens_per_s=speed,
+            read_bytes_per_token=5e8,
+            read_bytes_per_s=1e9,
+            sequential_bytes_per_s=2e9,
+            measured_cycle_s=1.0,
+            predicted_cycle_s=0.9,
+            cycle_error_median=0.1,
+            hiccups=2,
+        )
+        for policy, speed in speeds.items()
+    ]
+    manifest = {"commit": "abc", "torch_threads": 2}
+    about = {"layers": 48, "prompts": 1, "tokens": 8, "load_average_after": [1, 1, 1]}
+    said = ssd_page.block({**about, "manifest": manifest, "rows": rows})
+    assert "| 8 GiB | all | plain | 1.00 | 500 | 1.00 | 50% | 1000 ms | 900 ms | 10% | 2 |" in said
+    assert "| 8 GiB | all | 3.00 | 2.00 |" in said
+
+
 def loop_of(backend: ForcedBackend, profile: HardwareProfile) -> DecodeLoop:
     inputs = Uniform(backend.geometry), Identity()
     return DecodeLoop(backend, policy_from("autoregressive"), ProfileCost(profile), *inputs)
@@ -100,17 +179,18 @@ def test_a_tree_for_all_tasks_and_one_for_each(tmp_path: Path) -> None:
 
 def test_rows_of_other_caches_are_kept(tmp_path: Path) -> None:
     out, settings = tmp_path / "ssd.json", {"layers": 2, "prompts": 1, "tokens": 4}
-    out.write_text(json.dumps({**settings, "seconds_in_all": 1.0, "rows": [row(16), row(8)]}))
-    found = {**settings, "seconds_in_all": 2.0, "rows": [row(8, tokens_per_s=3.0)]}
-    kept = ssd.added(found, out)
+    out.write_text(json.dumps({**settings, "rows": [row(16), row(8)]}))
+    before = ssd.rows_before(out, settings)
+    ssd.write({**settings, "rows": [row(8, tokens_per_s=3.0)]}, before, out)
+    kept = json.loads(out.read_text("utf-8"))
     assert kept["rows"] == [row(8, tokens_per_s=3.0), row(16)]
-    assert kept["seconds_in_all"] == 3.0
-    with pytest.raises(SystemExit, match="other settings"):
-        ssd.added({**found, "tokens": 5}, out)
+    assert [path.name for path in tmp_path.iterdir()] == ["ssd.json"]
+    with pytest.raises(SystemExit, match="another tokens"):
+        ssd.rows_before(out, {**settings, "tokens": 5})
 
 
-def row(gib: float, **more: float) -> dict[str, Any]:
-    return {"cache": f"lru:{ssd.slots_for(gib)}", "cache_gib_of_48_layers": gib, **more}
+def row(gib: float, **more: Any) -> dict[str, Any]:
+    return {"cache": f"lru:{ssd_room.slots_for(gib)}", "cache_gib_of_48_layers": gib, **more}
 
 
 def cycle(nodes: int, hits: int, misses: int, select_s: float = 0.0) -> Any:

@@ -79,7 +79,8 @@ def bank_of(folder: Path, part: Slice) -> FileBank:
     def told(done: int) -> None:
         if done // TOLD_BYTES > (done - WRITE_BYTES) // TOLD_BYTES or done == part.num_bytes:
             speed = done / (time.perf_counter() - started)
-            say(f"weights: {done / 1e9:.0f} of {part.num_bytes / 1e9:.0f} GB, {speed / 1e9:.2f}/s")
+            parts = f"{done / 1e9:.0f} of {part.num_bytes / 1e9:.0f} GB"
+            say(f"weights: {parts}, {speed / 1e9:.2f} GB/s")
 
     unfinished = path.with_suffix(".part")
     write_bank(unfinished, part.shape, part.dtype, told)

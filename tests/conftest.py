@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
+
+# Of a test and of every program that it starts: threads of small models only wait for one another.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import importlib.util
 import random
 from collections.abc import Iterator
 

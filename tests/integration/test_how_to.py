@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from specfit.data import bundled_models
+from specfit.data import PROMPTS, bundled_models
 from tests.sources import ROOT
 from tests.test_docs import commands as commands_of
 from tests.unit.sim.importers.test_importers import write_foreign_files
@@ -44,10 +44,12 @@ SAVED_AS = re.compile(r"^```python\n(.*?)^```\n+Save it as `([\w.]+)`", re.MULTI
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the pages start from: a demo, its trace and profile."""
+def made(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Path:
+    """A folder with what the pages start from: a demo of three prompts, its trace and profile."""
     folder = tmp_path_factory.mktemp("made")
-    run(folder, "specfit demo --max-new-tokens 32")
+    heldout = (PROMPTS / "heldout.jsonl").read_text("utf-8").splitlines(keepends=True)
+    (folder / "three.jsonl").write_text("".join(heldout[:3]), "utf-8")
+    run(programs, folder, "specfit demo --prompts three.jsonl --max-new-tokens 32")
     shutil.copytree(folder / "demo-results" / "trace", folder / "trace")
     shutil.copy(folder / "demo-results" / "profile.toml", folder)
     (folder / "prompts.txt").write_text("Question: What is 3 + 4?\n", "utf-8")
@@ -76,13 +78,13 @@ def saved_files(page: str) -> list[tuple[str, str]]:
     return [(name, code) for code, name in found]
 
 
-def run(folder: Path, command: str) -> None:
+def run(programs: Path, folder: Path, command: str) -> None:
     """Run a command with the `specfit` of this interpreter; fail with what it said."""
-    program = f'specfit() {{ "{sys.executable}" -m specfit.cli "$@"; }}\n'
+    path = os.pathsep.join([str(programs), os.environ["PATH"]])
     ran = subprocess.run(
-        ["bash", "-e", "-c", program + command],
+        ["bash", "-e", "-c", command],
         cwd=folder,
-        env={**os.environ, "COLUMNS": "100"},
+        env={**os.environ, "PATH": path, "COLUMNS": "100"},
         capture_output=True,
         text=True,
     )
@@ -91,7 +93,9 @@ def run(folder: Path, command: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNABLE)
-def test_every_command_of_the_page_runs(made: Path, tmp_path: Path, page: str) -> None:
+def test_every_command_of_the_page_runs(
+    made: Path, programs: Path, tmp_path: Path, page: str
+) -> None:
     folder = tmp_path / "here"
     shutil.copytree(made, folder)
     for path in made_by(commands(page)):
@@ -102,7 +106,7 @@ def test_every_command_of_the_page_runs(made: Path, tmp_path: Path, page: str) -
     for command in commands(page):
         for place, here in STAND_INS.items():
             command = command.replace(place, here)
-        run(folder, command)
+        run(programs, folder, command)
 
 
 @pytest.mark.slow

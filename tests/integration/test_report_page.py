@@ -24,16 +24,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Path:
     folder = tmp_path_factory.mktemp("page")
     for command in COMMANDS:
         words = shlex.split(command)
         assert words[0] == "specfit"
         ran = subprocess.run(
-            [sys.executable, "-m", "specfit.cli", *words[1:]],
-            cwd=folder,
-            capture_output=True,
-            text=True,
+            [programs / "specfit", *words[1:]], cwd=folder, capture_output=True, text=True
         )
         assert ran.returncode == 0, f"{command}\n{ran.stderr}"
     return folder

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -36,9 +35,9 @@ MADE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", MADE)
-def test_every_command_of_the_tutorial_runs(tmp_path: Path, page: str) -> None:
+def test_every_command_of_the_tutorial_runs(programs: Path, tmp_path: Path, page: str) -> None:
     text = (TUTORIALS / page).read_text("utf-8")
-    environment = {**os.environ, "PATH": os.pathsep.join([str(_shims(tmp_path)), os.defpath])}
+    environment = {**os.environ, "PATH": os.pathsep.join([str(programs), os.defpath])}
     folder = tmp_path / "empty"
     folder.mkdir()
     for block in BLOCK.finditer(text):
@@ -62,13 +61,3 @@ def test_every_command_of_the_tutorial_runs(tmp_path: Path, page: str) -> None:
 @pytest.mark.parametrize("block", [*SET_UP, NOT_RECORDED])
 def test_the_tutorial_holds_what_is_treated_apart(block: str) -> None:
     assert block in [code for _, code in BLOCK.findall((TUTORIALS / "index.md").read_text("utf-8"))]
-
-
-def _shims(tmp_path: Path) -> Path:
-    """Return a folder with the `specfit` of this interpreter."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    program = folder / "specfit"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m specfit.cli "$@"\n', "utf-8")
-    program.chmod(0o755)
-    return folder

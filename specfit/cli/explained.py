@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from specfit.cli.input_specs import Named
     from specfit.core.backend import Request
     from specfit.core.decode import CycleRecord, DecodeResult
-    from specfit.core.policy import Policy
+    from specfit.core.policy import Cycle, Policy
     from specfit.core.profile import HardwareProfile
     from specfit.report.reenact import Scene
     from specfit.report.what_if import Answer, WhatIf
@@ -103,7 +103,7 @@ def explain_cycle(asked: Asked) -> Explained:
     from specfit.core.decode import DecodeLoop
     from specfit.core.policy import policies
     from specfit.report.reenact import watch_scene
-    from specfit.sim.replay import ReplayBackend
+    from specfit.sim.replay import ReplayBackend, connect_references
     from specfit.sim.trace import TraceReader
 
     reader = TraceReader(asked.trace)
@@ -114,6 +114,7 @@ def explain_cycle(asked: Asked) -> Explained:
     inputs = chosen_inputs(reader.metadata, asked.model, named.predictor, named.acceptance)
     backend = ReplayBackend(reader, experts, hardware)
     prefetcher = prefetcher_from(prefetch)
+    connect_references(backend, inputs.predictor, prefetcher)
     request = request_of(backend, asked.prompt)
     loop = DecodeLoop(
         backend,
@@ -123,10 +124,14 @@ def explain_cycle(asked: Asked) -> Explained:
         inputs.acceptance,
         prefetcher=prefetcher,
     )
-    index = cycle_index(loop.run(request), asked.cycle)
-    what_if = what_if_of(watch_scene(loop, request, index), hardware, cost)
+    result = loop.run(request)
+    index = cycle_index(result, asked.cycle)
+    scene = watch_scene(loop, request, index)
+    go_back(backend, request, result.tokens, scene.cycle)
+    what_if = what_if_of(scene, hardware, cost)
     full_name = ",".join([policy, *asked.settings])
     ahead = "" if prefetcher is None else f", prefetch {prefetch}"
+    ahead += "" if named.predictor is None else f", predictor {named.predictor}"
     return Explained(
         what_if,
         what_if.answer(what_if.scene.cycle),
@@ -134,6 +139,23 @@ def explain_cycle(asked: Asked) -> Explained:
         policies.parse(policy)[0],
         f"prompt {asked.prompt}, cycle {index}, {full_name}, cache {cache}{ahead}",
     )
+
+
+def go_back(backend: ReplayBackend, request: Request, tokens: Sequence[int], cycle: Cycle) -> None:
+    """Bring the backend back into a finished cycle of this text, so that an oracle still sees it.
+
+    Parameters
+    ----------
+    tokens : sequence of int
+        All that the request committed.
+    cycle : Cycle
+        When its selection was made.
+    """
+    from specfit.core.tree import DraftTree
+
+    root = DraftTree.root(backend.start(request).first_token)
+    backend.commit(root, (), tuple(tokens[1 : cycle.context_len - len(request.prompt)]))
+    backend.draft(replace(cycle.plan, depth=cycle.levels), cycle.tree.first(1))
 
 
 def request_of(backend: ReplayBackend, prompt: int) -> Request:

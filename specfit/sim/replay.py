@@ -19,7 +19,14 @@ from specfit.sim.near_ties import NearTie
 from specfit.sim.replay_backend import ReplayBackend
 from specfit.sim.trace.reader import TraceReader
 
-__all__ = ["NearTie", "ReplayBackend", "TracePrefetcher", "TraceReference", "replay"]
+__all__ = [
+    "NearTie",
+    "ReplayBackend",
+    "TracePrefetcher",
+    "TraceReference",
+    "connect_references",
+    "replay",
+]
 
 
 class TraceReference(CoveragePredictor):
@@ -36,6 +43,16 @@ class TracePrefetcher(Prefetcher):
     @abstractmethod
     def connect(self, backend: ReplayBackend) -> None:
         """Look at the trace behind this backend from now on."""
+
+
+def connect_references(
+    backend: ReplayBackend, predictor: CoveragePredictor, prefetcher: Prefetcher | None
+) -> None:
+    """Let those of them that look at the trace look at the one behind this backend."""
+    if isinstance(predictor, TraceReference):
+        predictor.connect(backend)
+    if isinstance(prefetcher, TracePrefetcher):
+        prefetcher.connect(backend)
 
 
 def replay(
@@ -89,10 +106,7 @@ def replay(
         backend = ForcedBackend(trace, passes, profile)
     if near_ties is not None:
         backend.near_ties = near_ties
-    if isinstance(predictor, TraceReference):
-        predictor.connect(backend)
-    if isinstance(prefetcher, TracePrefetcher):
-        prefetcher.connect(backend)
+    connect_references(backend, predictor, prefetcher)
     loop = DecodeLoop(
         backend, policy, cost, predictor, acceptance, observers, policy_key, prefetcher
     )

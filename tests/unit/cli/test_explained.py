@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from specfit.cli.explained import Asked, explain_cycle
 from specfit.cli.input_specs import Named
 from specfit.core.cache import make_cache
 from specfit.core.cost import ProfileCost
+from specfit.core.errors import TraceCoverageError
+from specfit.core.experts import ExpertCoverage
 from specfit.core.prefetch import PreviousToken
 from specfit.policies import Eagle3
 from specfit.policies.acceptance.identity import Identity
@@ -18,32 +22,42 @@ from specfit.sim.record_positions import record_positions
 from specfit.sim.replay import replay
 from specfit.sim.trace import TraceReader, TraceWriter, metadata_of
 from specfit.testing.examples import example_profile
-from specfit.testing.toy import toy_backend
-from tests.unit.sim.traces import PLANS, REQUESTS
+from specfit.testing.toy import ToyBackend, toy_backend
+from tests.unit.sim.traces import PLANS, REQUESTS, write_run
 
 POLICY = "eagle3:depth=4,top_k=3,max_nodes=12"
 
 
-@pytest.mark.parametrize("index", [0, 1, 4])
-def test_the_recorded_prefetcher_is_replayed_too(tmp_path: Path, index: int) -> None:
-    backend, hardware = toy_backend("lru:50%"), example_profile()
-    specs = {"cache": "lru:50%", "prefetch": "previous:num_tokens=3"}
-    metadata = metadata_of(backend, "positions", PLANS, hardware=hardware, specs=specs)
-    with TraceWriter.create(tmp_path / "trace", metadata) as writer:
+def record(folder: Path, specs: dict[str, str]) -> ToyBackend:
+    """Write a position-complete trace; return the backend that answered."""
+    backend, specs = toy_backend("lru:50%"), {"cache": "lru:50%", **specs}
+    metadata = metadata_of(backend, "positions", PLANS, hardware=example_profile(), specs=specs)
+    with TraceWriter.create(folder, metadata) as writer:
         record_positions(backend, REQUESTS, PLANS, writer)
-    asked = Asked(
-        trace=tmp_path / "trace",
+    return backend
+
+
+def asked_of(trace: Path, index: int, policy: str, predictor: str) -> Asked:
+    """Return the question about a cycle of the first prompt."""
+    return Asked(
+        trace=trace,
         prompt=0,
         cycle=index,
-        policy=POLICY,
+        policy=policy,
         settings=(),
         cache=None,
         cost="profile",
         profile=None,
         model=None,
-        inputs=Named("uniform", "identity"),
+        inputs=Named(predictor, "identity"),
     )
-    explained = explain_cycle(asked)
+
+
+@pytest.mark.parametrize("index", [0, 1, 4])
+def test_the_recorded_prefetcher_is_replayed_too(tmp_path: Path, index: int) -> None:
+    hardware = example_profile()
+    backend = record(tmp_path / "trace", {"prefetch": "previous:num_tokens=3"})
+    explained = explain_cycle(asked_of(tmp_path / "trace", index, POLICY, "uniform"))
     replayed = replay(
         TraceReader(tmp_path / "trace"),
         Eagle3(4, 3, 12),
@@ -61,3 +75,27 @@ def test_the_recorded_prefetcher_is_replayed_too(tmp_path: Path, index: int) -> 
     again = explained.what_if.scene.residency_in(make_cache("lru:50%", backend.geometry))
     assert (again.mask == outcome.cycle.residency.mask).all()
     assert "prefetch previous:num_tokens=3" in explained.title
+
+
+@pytest.mark.parametrize("index", [0, 1, 4])
+@pytest.mark.parametrize("policy", [POLICY, "specfit", "autoregressive"])
+def test_an_oracle_knows_the_experts_of_the_cycle_that_is_explained(
+    tmp_path: Path, policy: str, index: int
+) -> None:
+    """Also of a policy that never asks for them, whose choice is held against an exact search."""
+    record(tmp_path / "trace", {})
+    explained = explain_cycle(asked_of(tmp_path / "trace", index, policy, "oracle"))
+    outcome = explained.record.outcome
+    needed = ExpertCoverage(outcome.verification.routing, outcome.cycle.geometry.num_experts).mask
+    probs = explained.what_if.scene.cycle.expert_probs.probs[outcome.verification.nodes]
+    assert np.array_equal(probs, needed.astype(np.float32))
+    assert explained.what_if.at(1e8, "lru:25%").best.upper_bound > 0
+    assert "predictor oracle" in explained.title
+
+
+def test_an_oracle_says_what_a_run_trace_lacks(tmp_path: Path) -> None:
+    """Its cycles hold the experts of the verified nodes alone."""
+    write_run(tmp_path / "trace")
+    asked = replace(asked_of(tmp_path / "trace", 0, POLICY, "oracle"), profile="nvlink-c2c")
+    with pytest.raises(TraceCoverageError, match="Record a position-complete trace to use an orac"):
+        explain_cycle(asked)

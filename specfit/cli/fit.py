@@ -33,7 +33,8 @@ LeastDistinct = Annotated[
         "--least-distinct",
         min=0.0,
         max=1.0,
-        help="Leave out texts with a smaller share of distinct runs of four tokens: they loop.",
+        help="Texts with a smaller share of distinct runs of four tokens loop and are left out; "
+        "[bold]depth-rank[/bold] still learns from them what a repetition is worth.",
     ),
 ]
 Model = Annotated[
@@ -54,6 +55,9 @@ Method = Annotated[
 MaxNodes = Annotated[
     int, typer.Option("--max-nodes", min=100, help="Nodes to look at, at most: memory grows.")
 ]
+
+_LEFT_OUT = "nothing is fitted on them"
+_ONLY_REPETITION = "only what a repetition is worth is fitted on them, and not the rest"
 
 
 @app.command("predictor")
@@ -77,13 +81,14 @@ def fit_predictor(
     from specfit.policies.predictors import Uniform
 
     check_can_write(out)
-    reader, train, judge = _texts(trace, held_out, least_distinct)
+    reader, train, judge, looping = _texts(trace, held_out, least_distinct, _LEFT_OUT)
     geometry = reader.metadata.geometry
     if kind in STATE_KINDS:
         reader.require_states()
     weights = weights_of(reader.metadata, model, with_head=kind in STATE_KINDS)
     routers = routers_of(reader.metadata, model) if kind == "target-routers" else None
-    about, temperature = _provenance(reader, train), reader.metadata.sampling.temperature
+    about = _provenance(reader, train, looping)
+    temperature = reader.metadata.sampling.temperature
     fit = PredictorFit(train, geometry, weights, about, max_nodes, temperature, routers)
     with new_folder(out, owned_file=f"{kind}.json") as folder:
         predictor = fit.write(kind, folder)
@@ -112,11 +117,12 @@ def fit_acceptance(
     from specfit.policies.fitting.samples import acceptance_sample
 
     check_can_write(out)
-    reader, train, judge = _texts(trace, held_out, least_distinct)
+    use = _ONLY_REPETITION if method == "depth-rank" else _LEFT_OUT
+    reader, train, judge, looping = _texts(trace, held_out, least_distinct, use)
     metadata = reader.metadata
     weights = weights_of(metadata, model, with_head=True)
-    sample, temperature = acceptance_sample(train), metadata.sampling.temperature
-    fit = AcceptanceFit(sample, temperature, weights, _provenance(reader, train))
+    sample, temperature = acceptance_sample(train, looping), metadata.sampling.temperature
+    fit = AcceptanceFit(sample, temperature, weights, _provenance(reader, train, looping))
     with new_folder(out, owned_file="reliability.png") as folder:
         rows = _acceptance_rows(fit.write(method, folder), judge, folder / "reliability", method)
     _print(rows, f"{method} on {len(judge)} held-out prompts", as_json)
@@ -127,8 +133,9 @@ def fit_acceptance(
 
 
 def _texts(
-    trace: Path, held_out: float, least_distinct: float
-) -> tuple[TraceReader, list[ObservedText], list[ObservedText]]:
+    trace: Path, held_out: float, least_distinct: float, use_of_looping: str
+) -> tuple[TraceReader, list[ObservedText], list[ObservedText], list[ObservedText]]:
+    """Return the trace and its texts: to fit on, held out, and those that loop."""
     from specfit.policies.fitting.samples import split_texts
     from specfit.sim.observe import observed_texts, without_looping
     from specfit.sim.trace import TraceReader
@@ -138,15 +145,24 @@ def _texts(
         print_note(f"warning: {gap}")
     every_text = list(observed_texts(reader))
     texts = without_looping(every_text, least_distinct)
-    if len(texts) < len(every_text):
+    usual = {id(text) for text in texts}
+    looping = [text for text in every_text if id(text) not in usual]
+    if looping:
         print_note(
-            f"{len(every_text) - len(texts)} of {len(every_text)} texts repeat themselves and are "
-            f"left out: a fit on them promises too much elsewhere. See --least-distinct."
+            f"{len(looping)} of {len(every_text)} texts, with {_num_drafted(looping):,} of "
+            f"{_num_drafted(every_text):,} drafted nodes, repeat themselves: {use_of_looping}, "
+            f"since it would promise too much elsewhere. See --least-distinct."
         )
-    return reader, *split_texts(texts, max(1, round(held_out * len(texts))))
+    return reader, *split_texts(texts, max(1, round(held_out * len(texts)))), looping
 
 
-def _provenance(reader: TraceReader, train: Sequence[ObservedText]) -> dict[str, Any]:
+def _num_drafted(texts: Sequence[ObservedText]) -> int:
+    return sum(len(draft.tree) - 1 for text in texts for draft in text.drafts)
+
+
+def _provenance(
+    reader: TraceReader, train: Sequence[ObservedText], looping: Sequence[ObservedText]
+) -> dict[str, Any]:
     from specfit.cli.manifest import manifest
 
     said = reader.metadata
@@ -158,6 +174,7 @@ def _provenance(reader: TraceReader, train: Sequence[ObservedText]) -> dict[str,
         drafter=said.drafter,
         temperature=said.sampling.temperature,
         num_texts=len(train),
+        num_looping=len(looping),
     )
 
 

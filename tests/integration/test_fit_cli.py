@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from specfit.cli.main import app
 from specfit.core.backend import Request
 from specfit.core.tree import DraftPlan
 from specfit.policies.fitting.calibration import METHODS
+from specfit.sim.metrics import distinct_4
+from specfit.sim.observe import observed_texts
 from specfit.sim.record_positions import record_positions
-from specfit.sim.trace import TraceWriter, metadata_of
-from specfit.testing.examples import example_profile
+from specfit.sim.trace import TraceReader, TraceWriter, metadata_of
+from specfit.testing.examples import example_geometry, example_profile
 from specfit.testing.toy import toy_backend
 
 PLANS = (DraftPlan(4, 3, 64),)
@@ -112,6 +115,32 @@ def test_what_was_fitted_on_another_model_is_refused(folder: Path, tmp_path: Pat
     for refused in (predictor, acceptance):
         assert refused.exit_code == 2
         assert "was fitted on another model or head (fingerprint 000000000000)" in refused.stderr
+
+
+def test_a_fit_says_how_much_of_the_trace_loops_and_what_it_makes_of_it(tmp_path: Path) -> None:
+    """With four words a long text repeats itself; the limit lies above the two worst."""
+    backend = toy_backend(geometry=replace(example_geometry(), vocab_size=4))
+    requests = [Request((0,) * length, 20 * length) for length in range(1, 6)]
+    with TraceWriter.create(tmp_path / "trace", metadata_of(backend, "positions", PLANS)) as writer:
+        record_positions(backend, requests, PLANS, writer)
+    texts = list(observed_texts(TraceReader(tmp_path / "trace")))
+    limit = sorted(distinct_4(text.tokens) for text in texts)[2]
+    looping = [text for text in texts if distinct_4(text.tokens) < limit]
+    nodes, in_all = (
+        sum(len(draft.tree) - 1 for text in some for draft in text.drafts)
+        for some in (looping, texts)
+    )
+    for method, name, use in (
+        ("isotonic", "isotonic", "nothing"),
+        ("depth-rank", "acceptance-curves", "only what a repetition is worth"),
+    ):
+        arguments = ("--method", method, "--least-distinct", limit, "-o", tmp_path / method)
+        made = run("fit", "acceptance", tmp_path / "trace", *arguments)
+        said = " ".join(made.stderr.split())
+        assert f"{len(looping)} of 5 texts, with {nodes:,} of {in_all:,} drafted nodes" in said
+        assert f"{use} is fitted on them" in said
+        about = json.loads((tmp_path / method / f"{name}.json").read_text("utf-8"))
+        assert about["provenance"]["num_looping"] == len(looping)
 
 
 def test_a_fit_never_replaces_other_files(folder: Path, tmp_path: Path) -> None:

@@ -130,7 +130,8 @@ class AcceptanceFit:
     Parameters
     ----------
     sample : AcceptanceSample
-        Judged nodes; at least one.
+        Judged nodes; at least one of a text that does not loop. Those of looping texts say what a
+        repetition is worth, which ``depth-rank`` alone keeps.
     temperature : float
         Temperature of the target in that sample; 0 is greedy.
     fitted_on : str
@@ -157,10 +158,11 @@ class AcceptanceFit:
                 f"no acceptance model '{method}' can be fitted.{did_you_mean(method, METHODS)} "
                 f"Methods: {', '.join(METHODS)}."
             )
-        if len(self.sample.accepted) == 0:
+        usual = self.sample.where(~self.sample.looping)
+        if len(usual.accepted) == 0:
             raise InvalidInputError(
-                "an acceptance model is fitted on drafted nodes; got none. Record a trace with "
-                "drafts."
+                "an acceptance model is fitted on drafted nodes of texts that do not loop; got "
+                "none. Record a trace with drafts."
             )
         if method == "depth-rank":
             curves = fit_acceptance_curves({self.temperature: self.sample}, self.fitted_on)
@@ -168,7 +170,6 @@ class AcceptanceFit:
             params = {"folder": str(folder), "temperature": self.temperature}
             return acceptance_models.build(method, params)
         cls, fit = _CALIBRATED[method]
-        shares = continuation_shares(self.sample)
-        calibration = Calibration(self.fitted_on, shares, fit(self.sample))
+        calibration = Calibration(self.fitted_on, continuation_shares(usual), fit(usual))
         calibration.save(cls.file, folder, self.provenance)
         return acceptance_models.build(method, {"folder": str(folder)})

@@ -35,12 +35,24 @@ def split_texts(
     return fitted, [texts[i] for i in sorted(held)]
 
 
-def acceptance_sample(texts: Sequence[ObservedText]) -> AcceptanceSample:
+def acceptance_sample(
+    texts: Sequence[ObservedText], looping: Sequence[ObservedText] = ()
+) -> AcceptanceSample:
     """Return the drafted nodes whose parents lie on the true path, and whether each does.
 
-    No text counts as looping: `specfit.sim.observe.without_looping` tells them.
+    Parameters
+    ----------
+    texts : sequence of ObservedText
+        That do not repeat themselves: `specfit.sim.observe.without_looping` tells them.
+    looping : sequence of ObservedText, optional
+        Those that do; their nodes are marked so.
     """
-    parts = [_judged(draft, before) for text in texts for draft, before in _followed(text)]
+    parts = [
+        _judged(draft, before, loops)
+        for loops, of_kind in ((False, texts), (True, looping))
+        for text in of_kind
+        for draft, before in _followed(text)
+    ]
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     return AcceptanceSample(*columns)
 
@@ -53,7 +65,9 @@ def _followed(text: ObservedText) -> Iterator[tuple[ObservedDraft, NDArray[np.in
         yield draft, tokens[max(place - WINDOW, 0) : place]
 
 
-def _judged(draft: ObservedDraft, before: NDArray[np.int64]) -> tuple[NDArray[np.generic], ...]:
+def _judged(
+    draft: ObservedDraft, before: NDArray[np.int64], loops: bool
+) -> tuple[NDArray[np.generic], ...]:
     nodes, accepted = draft.judged()
     tree = draft.tree
     repeats = np.empty(len(tree), np.int8)
@@ -67,7 +81,7 @@ def _judged(draft: ObservedDraft, before: NDArray[np.int64]) -> tuple[NDArray[np
         accepted,
         repeats[nodes],
         np.full(len(nodes), run, np.int8),
-        np.zeros(len(nodes), bool),
+        np.full(len(nodes), loops),
     )
 
 

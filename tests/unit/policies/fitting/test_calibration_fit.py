@@ -15,6 +15,7 @@ from specfit.core.errors import CheckpointError, InvalidInputError
 from specfit.core.observed import ObservedText
 from specfit.core.predictor import AcceptanceModel, acceptance_models
 from specfit.core.tree import DraftPlan
+from specfit.policies.acceptance.acceptance_curves import CURVES_FILE
 from specfit.policies.fitting.acceptance_curves import AcceptanceSample
 from specfit.policies.fitting.calibration import (
     METHODS,
@@ -70,6 +71,29 @@ def test_overconfidence_is_undone(fitted: Path, texts: list[ObservedText], metho
     before = brier(acceptance_models.make("identity"), texts)
     after = brier(acceptance_models.build(method, {"folder": str(fitted / method)}), texts)
     assert after < 0.97 * before
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_looping_texts_say_what_a_repetition_is_worth_and_nothing_else(
+    texts: list[ObservedText], tmp_path: Path, method: str
+) -> None:
+    usual, looping = texts[:4], texts[4:]
+    fits = {"with": acceptance_sample(usual, looping), "without": acceptance_sample(usual)}
+    assert fits["with"].looping.sum() == len(acceptance_sample(looping).looping)
+    models = {
+        name: AcceptanceFit(sample, 0.0, "f" * 64, {}).write(method, tmp_path / name)
+        for name, sample in fits.items()
+    }
+    tree = looping[0].drafts[0].tree
+    assert np.array_equal(models["with"].calibrate(tree), models["without"].calibrate(tree))
+    if method == "depth-rank":
+        lines = [CURVES_FILE.load(tmp_path / name)[0]["lines"] for name in fits]
+        assert not np.array_equal(*lines)
+
+
+def test_looping_texts_alone_are_no_sample(texts: list[ObservedText], tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="texts that do not loop; got none"):
+        AcceptanceFit(acceptance_sample([], texts), 0.0, "f" * 64, {}).write("isotonic", tmp_path)
 
 
 def test_the_temperature_is_found() -> None:

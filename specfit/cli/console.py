@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,16 @@ def print_error(message: str) -> None:
 def print_note(message: str) -> None:
     """Print a remark on stderr; never part of the result."""
     _console(stderr=True).print(_escaped(message), style="dim", soft_wrap=True)
+
+
+@contextmanager
+def warnings_as_notes(category: type[Warning]) -> Iterator[None]:
+    """Print warnings of a kind as remarks, each of them, when the block ends."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", category)
+        yield
+    for warning in caught:
+        print_note(f"warning: {warning.message}")
 
 
 def print_text(message: str, style: str = "") -> None:

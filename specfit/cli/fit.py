@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specfit.cli import options
-from specfit.cli.console import print_json, print_note, print_table
+from specfit.cli.console import print_json, print_note, print_table, warnings_as_notes
 
 if TYPE_CHECKING:
     from specfit.core.experts import ModelGeometry
@@ -113,6 +113,7 @@ def fit_acceptance(
     """
     from specfit.cli.input_specs import weights_of
     from specfit.cli.outputs import check_can_write, new_folder
+    from specfit.policies.fitting.acceptance_curves import LevelLineWarning
     from specfit.policies.fitting.calibration import AcceptanceFit
     from specfit.policies.fitting.samples import acceptance_sample
 
@@ -124,7 +125,9 @@ def fit_acceptance(
     sample, temperature = acceptance_sample(train, looping), metadata.sampling.temperature
     fit = AcceptanceFit(sample, temperature, weights, _provenance(reader, train, looping))
     with new_folder(out, owned_file="reliability.png") as folder:
-        rows = _acceptance_rows(fit.write(method, folder), judge, folder / "reliability", method)
+        with warnings_as_notes(LevelLineWarning):
+            fitted = fit.write(method, folder)
+        rows = _acceptance_rows(fitted, judge, folder / "reliability", method)
     _print(rows, f"{method} on {len(judge)} held-out prompts", as_json)
     print_note(
         f"written to {out}, with reliability.png. "

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specfit.cli.console import print_note
+from specfit.cli.console import warnings_as_notes
 from specfit.core.errors import CheckpointError
 from specfit.data import model_folder
 
@@ -32,12 +31,8 @@ def inputs_of_model(folder: Path, geometry: ModelGeometry, sampling: Sampling) -
     """Return the inputs in a model folder and say on stderr where a model ships none."""
     from specfit.policies.inputs import UnfittedInputsWarning, load_inputs
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UnfittedInputsWarning)
-        predictor, acceptance = load_inputs(folder, geometry, sampling)
-    for warning in caught:
-        print_note(f"warning: {warning.message}")
-    return Inputs(predictor, acceptance)
+    with warnings_as_notes(UnfittedInputsWarning):
+        return Inputs(*load_inputs(folder, geometry, sampling))
 
 
 def inputs_of_trace(metadata: TraceMetadata, model: str | None) -> Inputs:

@@ -5,6 +5,7 @@ What a text repeats then gets a line each that moves their log odds.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -24,6 +25,10 @@ CELL_PENALTY = 40.0
 
 _RIDGE = 1e-2
 _NEWTON_STEPS = 25
+
+
+class LevelLineWarning(UserWarning):
+    """For some of what a text can say, likelier nodes were accepted no more often than others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +135,10 @@ def _fit_weights(sample: AcceptanceSample) -> NDArray[np.float64]:
 
 
 def _fit_lines(sample: AcceptanceSample, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return constant and slope of the log odds for all that a text can say, [NUM_LINES, 2]."""
+    """Return constant and slope of the log odds for all that a text can say, [NUM_LINES, 2].
+
+    A line that would fall is level, the best of those that do not, and `LevelLineWarning` says so.
+    """
     x = np.empty((len(sample.depths), NUM_FEATURES))
     write_features(sample.log_probs, sample.entropies, x)
     depths, ranks = (
@@ -144,9 +152,24 @@ def _fit_lines(sample: AcceptanceSample, weights: NDArray[np.float64]) -> NDArra
     for line, repeat in line_of_repeat.items():
         said = sample.repeats == repeat
         design = np.stack([np.ones(said.sum()), scores[said]], axis=1)
-        lines[line] = logistic(design, y[said], np.array([0.0, 1.0]), CELL_PENALTY)
-    lines[:, 1] = np.maximum(lines[:, 1], 0.0)
+        found = logistic(design, y[said], np.array([0.0, 1.0]), CELL_PENALTY)
+        if found[1] < 0.0:
+            _warn_of_level_line(repeat, len(design), float(found[1]))
+            found = np.append(logistic(design[:, :1], y[said], np.zeros(1), CELL_PENALTY), 0.0)
+        lines[line] = found
     return lines
+
+
+def _warn_of_level_line(repeat: int, num_nodes: int, slope: float) -> None:
+    kind = "for" if repeat > 0 else "against"
+    where = f"a run of {abs(repeat)} {kind} them" if repeat else "no run for or against them"
+    warnings.warn(
+        f"of {num_nodes} nodes with {where}, those that the drafter holds likelier were accepted "
+        f"no more often (slope {slope:.2f}), so all are fitted as equally likely. More texts may "
+        f"tell them apart.",
+        LevelLineWarning,
+        stacklevel=2,
+    )
 
 
 def logistic(

@@ -7,7 +7,11 @@ import pytest
 
 from specfit.core.errors import InvalidInputError
 from specfit.core.tree import DraftTree
-from specfit.policies.fitting.acceptance_curves import AcceptanceSample, fit_acceptance_curves
+from specfit.policies.fitting.acceptance_curves import (
+    AcceptanceSample,
+    LevelLineWarning,
+    fit_acceptance_curves,
+)
 
 
 def draw_sample(key: int, num_parents: int = 20_000, overconfidence: float = 2.0):
@@ -88,7 +92,8 @@ def test_lines_find_what_repetition_is_worth_on_looping_text_too() -> None:
         accepted=np.where(told, first, usual.accepted),
         looping=told,
     )
-    curves = fit_acceptance_curves({0.0: sample}, "0" * 64).at(0.0)
+    with pytest.warns(LevelLineWarning, match="nodes with a run of 3 for them"):
+        curves = fit_acceptance_curves({0.0: sample}, "0" * 64).at(0.0)
     alone = fit_acceptance_curves({0.0: usual.where(~told)}, "0" * 64).at(0.0)
     np.testing.assert_array_equal(curves.weights, alone.weights)
     np.testing.assert_array_equal(curves.continuations, alone.continuations)
@@ -105,3 +110,22 @@ def test_lines_find_what_repetition_is_worth_on_looping_text_too() -> None:
     chance = curves.continuation(1, 1)
     assert curves.continuation_after(0, 1, 1, 0.0) == pytest.approx(chance, abs=0.02)
     assert curves.continuation_after(7, 1, 1, 0.0) == pytest.approx(chance)
+
+
+def test_a_line_that_would_fall_is_fitted_level_and_said() -> None:
+    """After a run of two for them, the likelier half of the nodes is accepted less often."""
+    usual = draw_sample(1)
+    told = usual.ranks == 0
+    likely = usual.log_probs > np.median(usual.log_probs[told])
+    rare = np.random.default_rng(5).random(len(told)) < np.where(likely, 0.2, 0.6)
+    sample = replace(
+        usual,
+        repeats=np.where(told, 2, 0).astype(np.int8),
+        accepted=np.where(told, rare, usual.accepted),
+        looping=told,
+    )
+    with pytest.warns(LevelLineWarning, match=r"20000 nodes with a run of 2 for them.*slope -0"):
+        curves = fit_acceptance_curves({0.0: sample}, "0" * 64)
+    constant, slope = curves.lines[0, 2]
+    assert slope == 0.0
+    assert 1 / (1 + np.exp(-constant)) == pytest.approx(sample.accepted[told].mean(), abs=1e-3)

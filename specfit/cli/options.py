@@ -114,6 +114,22 @@ Host = Annotated[
         "--host", help="Cache of experts in host memory, lru:50%; the rest is on a disk behind it."
     ),
 ]
+HostOf = Annotated[
+    str,
+    typer.Option(
+        "--host",
+        help="Cache of experts in host memory before a disk: lru:50%; none, if it holds all; or "
+        "trace, as recorded.",
+    ),
+]
+RecordedHost = Annotated[
+    str | None,
+    typer.Option(
+        "--host",
+        help="Cache of experts in host memory before a disk: lru:50%; none, if it holds all; or "
+        "trace, as recorded: the default, but none with --backend.",
+    ),
+]
 Text = Annotated[str | None, typer.Option("--prompt", help="The text to continue.")]
 PromptFile = Annotated[
     Path | None, typer.Option("--prompts", help="A .txt file (one a line) or .jsonl ('prompt').")

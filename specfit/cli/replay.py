@@ -65,7 +65,7 @@ def replay(
     acceptance: Acceptance = None,
     overlap: Overlap = None,
     prefetch: options.RecordedPrefetch = None,
-    host: options.Host = None,
+    host: options.RecordedHost = None,
     backend: RunOn = None,
     experts: options.Experts = None,
     folder: Folder = Path(),
@@ -83,7 +83,7 @@ def replay(
     from specfit.cli.forced import machine_of
     from specfit.cli.input_specs import chosen_inputs
     from specfit.cli.outputs import check_can_write
-    from specfit.cli.specs import cost_from
+    from specfit.cli.specs import cost_from, host_from
     from specfit.sim.timeline import write_timeline
     from specfit.sim.trace import TraceReader
 
@@ -101,8 +101,7 @@ def replay(
             "one, or simulate with a --profile of such experts."
         )
     reader = TraceReader(trace)
-    if backend is None:
-        host = host or reader.metadata.specs.get("host")
+    host = host_from(host or ("trace" if backend is None else "none"), reader.metadata)
     ours = recorded_policy(reader.metadata)
     policy = policy or ([ours] if ours else ["autoregressive", "specfit"])
     cache = cache or [reader.metadata.specs.get("cache") or "lru:25%"]

@@ -19,6 +19,7 @@ from specfit.data import profile_files
 
 if TYPE_CHECKING:
     from specfit.core.prefetch import Prefetcher
+    from specfit.sim.trace import TraceMetadata
 
 T = TypeVar("T")
 
@@ -55,6 +56,15 @@ def cost_from(spec: str, profile: HardwareProfile) -> CostModel:
     """
     name, params = costs.parse(spec)
     return build(costs, name, params, CostModel, profile=profile)  # type: ignore[type-abstract]
+
+
+def host_from(option: str, metadata: TraceMetadata) -> str | None:
+    """Return the spec of a replay's host tier: the one given, ``trace`` that of the recording.
+
+    None where host memory holds every expert, ``none``.
+    """
+    spec = metadata.specs.get("host") if option == "trace" else option
+    return None if spec is None or spec == "none" else str(spec)
 
 
 def prefetcher_from(spec: str, *, live: bool = False) -> Prefetcher | None:

@@ -67,7 +67,7 @@ def sweep(
     acceptance: Acceptance = None,
     overlap: Overlap = None,
     prefetch: options.Prefetch = "none",
-    host: options.Host = None,
+    host: options.HostOf = "none",
     jobs: Jobs = -1,
     engine: Engine = "local",
     as_json: options.Json = False,
@@ -166,7 +166,7 @@ class Evaluate:
     acceptance: str | None = None
     overlap: str | None = None
     prefetch: str = "none"
-    host: str | None = None
+    host: str = "none"
     root: str = field(default_factory=lambda: str(Path.cwd()))
     version: str = specfit.__version__
 
@@ -203,6 +203,7 @@ class Evaluate:
             "profile": hardware.name,
             "profile_kind": hardware.kind,
             "profile_values": json.dumps(asdict(hardware)),
+            "host": replayer.host,
             "link_bytes_per_s": hardware.h2d_bandwidth_bytes_per_s,
             "repeat": self.command(cell),
         }
@@ -220,7 +221,7 @@ class Evaluate:
         words += [] if self.acceptance is None else ["--acceptance", self.acceptance]
         words += [] if self.overlap is None else ["--overlap", self.overlap]
         words += [] if self.prefetch == "none" else ["--prefetch", self.prefetch]
-        words += [] if self.host is None else ["--host", self.host]
+        words += [] if self.host == "none" else ["--host", self.host]
         return shlex.join(words)
 
     def check(self, cells: Sequence[Cell]) -> None:
@@ -253,13 +254,13 @@ class Evaluate:
             acceptance=self.acceptance or "the model's",
             overlap=self.overlap or "the profile's",
             prefetch=self.prefetch,
-            host=self.host,
+            host_option=self.host,
             inputs_sha256=hashlib.sha256("".join(sorted(inputs)).encode()).hexdigest(),
         )
 
     def _replayer(self, cell: Cell) -> Replayer:
         from specfit.cli.replay import Replayer, hardware_of
-        from specfit.cli.specs import cost_from
+        from specfit.cli.specs import cost_from, host_from
 
         trace = self._path(cell.trace)
         reader = reader_once(trace, cell.trace_fingerprint)
@@ -279,7 +280,7 @@ class Evaluate:
             self.max_prompts,
             policy_key=cell.policy_key,
             prefetch=self.prefetch,
-            host=self.host,
+            host=host_from(self.host, reader.metadata),
         )
 
     def _profile(self, profile: str) -> HardwareProfile:

@@ -11,10 +11,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from specfit.cli.main import app
-from specfit.sim.trace import TraceReader, TraceWriter, check_trace
+from specfit.sim.record_positions import record_positions
+from specfit.sim.trace import TraceReader, TraceWriter, check_trace, metadata_of
 from specfit.testing.examples import example_profile
-from tests.unit.sim.traces import write_positions, write_run
+from specfit.testing.toy import toy_backend
+from tests.unit.sim.traces import PLANS, REQUESTS, write_positions, write_run
 
+HOSTS = ("none", "trace", "lru:60%", "lru:100%")
 MODEL = """{"model_type": "none"}"""
 
 
@@ -156,6 +159,32 @@ def test_overlap_prefetching_and_a_disk_are_options(folder: Path) -> None:
     assert rows("--overlap", "resident")["simulated_tokens_per_s"] > plain["simulated_tokens_per_s"]
     wasteful = rows("--prefetch", "previous:num_tokens=3")
     assert wasteful["wasted_bytes"] > 0
+
+
+def test_the_host_tier_is_named_none_or_the_traces_in_a_replay_and_in_a_sweep(
+    folder: Path, tmp_path: Path
+) -> None:
+    """The same three answers by the same option; only what it is by default differs."""
+    backend, hardware = toy_backend(), replace(example_profile(), ssd_bandwidth_bytes_per_s=1e8)
+    specs = {"host": "lru:60%"}
+    metadata = metadata_of(backend, "positions", PLANS, hardware=hardware, specs=specs)
+    with TraceWriter.create(tmp_path / "trace", metadata) as writer:
+        record_positions(backend, REQUESTS, PLANS, writer)
+    given = ("--model", folder / "model", "--policy", "autoregressive", "--cache", "lru:25%")
+
+    def found(verb: str, *host: str) -> tuple[str | None, float]:
+        others = () if verb == "replay" else ("-o", tmp_path / "".join(host), "--jobs", 1)
+        made = run(verb, tmp_path / "trace", *given, *others, *host, "--json")
+        assert made.exit_code == 0, made.stderr
+        row = json.loads(made.stdout)
+        return row["host"], row["simulated_tokens_per_s"]
+
+    rows = {option: found("replay", "--host", option) for option in HOSTS}
+    assert [host for host, _ in rows.values()] == [None, "lru:60%", "lru:60%", "lru:100%"]
+    assert rows["none"][1] > rows["lru:100%"][1] > rows["trace"][1] == rows["lru:60%"][1]
+    assert all(found("sweep", "--host", option) == row for option, row in rows.items())
+    assert found("replay") == rows["trace"]
+    assert found("sweep") == rows["none"]
 
 
 @pytest.mark.parametrize(

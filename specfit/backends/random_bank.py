@@ -6,7 +6,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +22,7 @@ from specfit.backends.file_bank import Bank, FileBank
 from specfit.backends.forced import ForcedExperts
 from specfit.backends.layouts import layout_for
 from specfit.backends.packed import check_room
-from specfit.backends.tiers import HostBank, host_cache
+from specfit.backends.tiers import HostBank, close_tiers, host_cache
 from specfit.core.cache import ExpertCache
 from specfit.core.errors import CheckpointError
 from specfit.core.expert_format import ExpertFormat
@@ -222,19 +222,21 @@ def random_machine(
     layout = layout_for(kept, device.torch_device)
     block = geometry.expert_bytes // layout.dtype.itemsize
     shape = geometry.num_layers, geometry.num_experts, block
-    with ExitStack() as opened:
-        temporary = opened.enter_context(TemporaryDirectory(prefix="specfit-forced-", dir=folder))
-        opened.enter_context(closing(device))
-        path, held = Path(temporary) / "experts.bin", None
-        if host is not None:
-            in_host = host_cache(device, host, geometry)
-            bank: Bank = write_bank(path, shape, layout.dtype)
-            held = opened.enter_context(closing(HostBank(bank, device, in_host)))
-        elif device.reads_files:
-            bank = write_bank(path, shape, layout.dtype)
-        else:
-            bank = memory_bank(device, shape, layout.dtype)
-        yield RandomMachine(bank, device, geometry, sizes[0], layout, held)
+    held: HostBank | None = None
+    with TemporaryDirectory(prefix="specfit-forced-", dir=folder) as temporary:
+        path = Path(temporary) / "experts.bin"
+        try:
+            if host is not None:
+                in_host = host_cache(device, host, geometry)
+                bank: Bank = write_bank(path, shape, layout.dtype)
+                held = HostBank(bank, device, in_host)
+            elif device.reads_files:
+                bank = write_bank(path, shape, layout.dtype)
+            else:
+                bank = memory_bank(device, shape, layout.dtype)
+            yield RandomMachine(bank, device, geometry, sizes[0], layout, held)
+        finally:
+            close_tiers(device, held)
 
 
 def near_square(num_weights: int) -> tuple[int, int]:

@@ -138,6 +138,19 @@ def host_cache(device: Device, spec: str, geometry: ModelGeometry) -> ExpertCach
     return make_cache(spec, geometry, live=True)
 
 
+def close_tiers(device: Device, host: HostBank | None) -> None:
+    """End what moves experts, when nothing is under way any more; harmless when done twice.
+
+    First the reads into host memory, then the copies from there: so whoever writes to a block, or
+    copies from it, has ended when its memory may be given back.
+    """
+    try:
+        if host is not None:
+            host.close()
+    finally:
+        device.close()
+
+
 def make_store(
     bank: Bank, device: Device, cache: ExpertCache, host: HostBank | None
 ) -> ExpertStore:

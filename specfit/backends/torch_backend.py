@@ -25,7 +25,7 @@ from specfit.backends.packed import OnLayer, bring_experts
 from specfit.backends.sampling import Draw, TargetSampler
 from specfit.backends.target import Target, TargetPass
 from specfit.backends.text_rules import TextRules
-from specfit.backends.tiers import HostBank, host_cache, make_store
+from specfit.backends.tiers import HostBank, close_tiers, host_cache, make_store
 from specfit.core.backend import Backend, Prefill, Request, Verification
 from specfit.core.cache import ExpertCache, make_cache
 from specfit.core.cache.ahead import AheadOfPass
@@ -315,9 +315,7 @@ class TorchBackend(Backend):
 
     def close(self) -> None:
         """See `Backend.close`."""
-        self.device.close()
-        if self.host is not None:
-            self.host.close()
+        close_tiers(self.device, self.host)
         self._is_started = False
 
     def _make_drafter(self, given: HeadCheckpoint | Drafter | None) -> Drafter | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from specfit.core.history import RoutingHistory
 from specfit.core.predictor import predictors
+from specfit.core.tree import DraftTree
 from specfit.policies.predictors import (
     DecayedFrequency,
     Ensemble,
@@ -17,9 +21,12 @@ from specfit.policies.predictors import (
     TargetRouters,
     TokenTable,
     Uniform,
+    scored,
 )
+from specfit.policies.predictors._normalise import normalise
 from specfit.policies.predictors.ensemble import ENSEMBLE_FILE, EnsembleFit
 from specfit.policies.predictors.expert_table import TABLE_FILE, ExpertTable
+from specfit.policies.predictors.fitted import FittedPredictor
 from specfit.policies.predictors.scored import ScoredPredictor, ScoreFit
 from specfit.sim.oracle import NoisyOracle, Oracle
 from specfit.testing.predictor_contract import CoveragePredictorContract
@@ -58,6 +65,37 @@ class TestEnsemble(CoveragePredictorContract):
         fit = EnsembleFit(g, "0" * 64, members, weights, np.zeros(g.num_layers))
         fit.save(ENSEMBLE_FILE, tmp_path, {"of": "random numbers"})
         self.make = lambda: Ensemble(str(tmp_path))  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("kind", [HiddenProbe, TargetRouters, PreviousToken, Ensemble])
+def test_asked_for_some_layers_it_works_out_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[FittedPredictor]
+) -> None:
+    """What the rest costs is most of a prediction's time; that the answer is the same, V5 says."""
+    g = CoveragePredictorContract.geometry
+    if kind is Ensemble:
+        save_scores(HiddenProbe, tmp_path / "hidden-probe")
+        weights = np.ones((1, g.num_layers))
+        fit = EnsembleFit(g, "0" * 64, ("hidden-probe",), weights, np.zeros(g.num_layers))
+        fit.save(ENSEMBLE_FILE, tmp_path, {"of": "ones"})
+    else:
+        save_scores(kind, tmp_path)
+    predictor = kind(str(tmp_path))  # type: ignore[call-arg]
+    states = np.ones((3, 24), np.float32)
+    tree = replace(
+        DraftTree.from_arrays(np.array([-1, 0, 1]), np.array([1, 0.5, 0.5])), states=states
+    )
+    history, seen = RoutingHistory(g), []
+    history.append(np.zeros((2, g.num_layers, g.experts_per_token), np.int16))
+
+    def watched(logits: NDArray[np.float64], total: float, out: NDArray[np.float32]) -> None:
+        seen.append(logits.shape[1])
+        normalise(logits, total, out)
+
+    monkeypatch.setattr(scored, "normalise", watched)
+    layers = np.arange(g.num_layers) == 1
+    assert predictor.predict_layers(tree, history, 0, layers).shape == (3, 1, g.num_experts)
+    assert set(seen) == {1}
 
 
 def save_scores(kind: type[ScoredPredictor], folder: Path) -> None:

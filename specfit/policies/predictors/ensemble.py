@@ -23,7 +23,7 @@ from specfit.policies.fitted_file import FittedFile, TensorSpec
 from specfit.policies.fitted_numbers import PredictorNumbers
 from specfit.policies.log_odds import POOL_FLOOR, log_odds
 from specfit.policies.predictors.fitted import FittedPredictor
-from specfit.policies.predictors.scored import probs_of
+from specfit.policies.predictors.scored import EVERY_LAYER, Layers, probs_of
 
 ENSEMBLE_FILE = FittedFile(
     "ensemble",
@@ -118,7 +118,18 @@ class Ensemble(FittedPredictor):
     def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
         """Return each expert's probability for nodes `first` to N, float32[N - first, L, E]."""
         probs = [member.predict(tree, history, first) for member in self.members]
-        logits = pooled_logits(probs, self.fit.weights) + self.fit.intercepts[:, None]
+        return self._pooled(probs, EVERY_LAYER)
+
+    def predict_layers(
+        self, tree: DraftTree, history: RoutingHistory, first: int, layers: NDArray[np.bool_]
+    ) -> NDArray[np.float32]:
+        """Return each expert's probability in some layers, float32[N - first, l, E]."""
+        probs = [member.predict_layers(tree, history, first, layers) for member in self.members]
+        return self._pooled(probs, layers)
+
+    def _pooled(self, probs: Sequence[NDArray[np.float32]], layers: Layers) -> NDArray[np.float32]:
+        weights, intercepts = self.fit.weights[:, layers], self.fit.intercepts[layers]
+        logits = pooled_logits(probs, weights) + intercepts[:, None]
         return probs_of(logits, self.geometry.experts_per_token)
 
     def _member(self, name: str) -> CoveragePredictor:

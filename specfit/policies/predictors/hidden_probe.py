@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from specfit.core.predictor import predictors
 from specfit.policies.log_odds import PROBE_FLOOR, log_odds
-from specfit.policies.predictors.scored import ScoreFit, scored_file
+from specfit.policies.predictors.scored import EVERY_LAYER, Layers, ScoreFit, scored_file
 from specfit.policies.predictors.states import StatePredictor, products
 
 
@@ -43,11 +43,14 @@ class HiddenProbe(StatePredictor):
         shapes = up.shape == (down.shape[1], size) and fit.extra["offset"].shape == (size,)
         return shapes and fit.extra["decay"].shape == (1,)
 
-    def state_scores(self, states: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the log odds of what the map predicts, float64[n, L, E]."""
-        extra, g = self.fit.extra, self.geometry
-        scores = map_scores(states, extra["down"], extra["up"], extra["offset"])
-        return scores.reshape(-1, g.num_layers, g.num_experts)
+    def state_scores(
+        self, states: NDArray[np.float64], layers: Layers = EVERY_LAYER
+    ) -> NDArray[np.float64]:
+        """Return the log odds of what the map predicts, float64[n, l, E]."""
+        extra = self.fit.extra
+        up, offset = (self._columns(extra[name], layers) for name in ("up", "offset"))
+        scores = map_scores(states, extra["down"], up, offset)
+        return scores.reshape(len(states), -1, self.geometry.num_experts)
 
 
 def map_scores(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,11 @@ from specfit.policies.predictors._normalise import normalise
 from specfit.policies.predictors.fitted import FittedPredictor
 
 _FLOAT = np.dtype(np.float64)
+
+Layers: TypeAlias = slice | NDArray[np.bool_]
+"""The l layers to look at: a mask, bool[L], or `EVERY_LAYER`."""
+
+EVERY_LAYER = slice(None)
 
 
 def scored_file(kind: str, **extra: int) -> FittedFile:
@@ -104,13 +109,31 @@ class ScoredPredictor(FittedPredictor):
 
         With no history at all, every expert is as likely as any other.
         """
+        return self._probs(tree, history, first, EVERY_LAYER)
+
+    def predict_layers(
+        self, tree: DraftTree, history: RoutingHistory, first: int, layers: NDArray[np.bool_]
+    ) -> NDArray[np.float32]:
+        """Return each expert's probability in some layers, float32[N - first, l, E]."""
+        return self._probs(tree, history, first, layers)
+
+    def _probs(
+        self, tree: DraftTree, history: RoutingHistory, first: int, layers: Layers
+    ) -> NDArray[np.float32]:
         g, fit = self.geometry, self.fit
         slots = np.minimum(tree.depths[first:], len(fit.slopes) - 1)
         if history.num_tokens == 0:
             share = g.experts_per_token / g.num_experts
-            return np.full((len(slots), g.num_layers, g.num_experts), share, np.float32)
+            return np.full((len(slots), g.num_layers, g.num_experts), share, np.float32)[:, layers]
         used, place = np.unique(slots, return_inverse=True)
         scores = self.scores(history)
         of_slot = scores[used] if len(scores) > 1 else scores
-        logits = fit.slopes[used][:, :, None] * of_slot + fit.intercepts[used][:, :, None]
-        return probs_of(logits, g.experts_per_token)[place]
+        return self._calibrated(of_slot[:, layers], used, layers)[place]
+
+    def _calibrated(
+        self, scores: NDArray[np.float64], slots: NDArray[np.intp], layers: Layers
+    ) -> NDArray[np.float32]:
+        """Return the probabilities of scores [n, l, E] at depth slots [n]."""
+        slopes, intercepts = (a[slots][:, layers] for a in (self.fit.slopes, self.fit.intercepts))
+        logits = slopes[:, :, None] * scores + intercepts[:, :, None]
+        return probs_of(logits, self.geometry.experts_per_token)

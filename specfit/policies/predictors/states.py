@@ -18,7 +18,7 @@ from specfit.core.errors import InvalidInputError
 from specfit.core.history import RoutingHistory
 from specfit.core.tree import DraftTree
 from specfit.policies.predictors.decayed_frequency import frequency_scores
-from specfit.policies.predictors.scored import ScoredPredictor, probs_of
+from specfit.policies.predictors.scored import EVERY_LAYER, Layers, ScoredPredictor
 
 _LEAST_SQUARE = 1e-6
 
@@ -37,15 +37,19 @@ class StatePredictor(ScoredPredictor):
         """Width D of the states that it was fitted on."""
 
     @abstractmethod
-    def state_scores(self, states: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the score of each expert by states [n, D] of unit size, float64[n, L, E]."""
+    def state_scores(
+        self, states: NDArray[np.float64], layers: Layers = EVERY_LAYER
+    ) -> NDArray[np.float64]:
+        """Return the score of each expert by states [n, D] of unit size, float64[n, l, E]."""
 
     def scores(self, history: RoutingHistory) -> NDArray[np.float64]:
         """Return the root's scores, float64[1, L, E]."""
         return frequency_scores(history, self.geometry, float(self.fit.extra["decay"][0]))
 
-    def predict(self, tree: DraftTree, history: RoutingHistory, first: int) -> NDArray[np.float32]:
-        """Return each expert's probability for nodes `first` to N, float32[N - first, L, E].
+    def _probs(
+        self, tree: DraftTree, history: RoutingHistory, first: int, layers: Layers
+    ) -> NDArray[np.float32]:
+        """See `ScoredPredictor`.
 
         Raises
         ------
@@ -53,20 +57,25 @@ class StatePredictor(ScoredPredictor):
             A drafted node has no state, or one of another width.
         """
         if len(tree) == 1:
-            return super().predict(tree, history, first)
-        drafted = self._drafted_probs(tree, max(first, 1))
+            return super()._probs(tree, history, first, layers)
+        drafted = self._drafted_probs(tree, max(first, 1), layers)
         if first > 0:
             return drafted
-        return np.concatenate((super().predict(tree.first(1), history, 0), drafted))
+        return np.concatenate((super()._probs(tree.first(1), history, 0, layers), drafted))
 
-    def _drafted_probs(self, tree: DraftTree, first: int) -> NDArray[np.float32]:
-        states, fit = states_of(tree, self.width), self.fit
+    def _drafted_probs(self, tree: DraftTree, first: int, layers: Layers) -> NDArray[np.float32]:
+        states = states_of(tree, self.width)
         _, rows, place = np.unique(tree.parents[first:], return_index=True, return_inverse=True)
         eldest = first + rows  # the first of the siblings stands for all
-        slots = np.minimum(tree.depths[eldest], len(fit.slopes) - 1)
-        scores = self.state_scores(unit_states(states[eldest]))
-        logits = fit.slopes[slots][:, :, None] * scores + fit.intercepts[slots][:, :, None]
-        return probs_of(logits, self.geometry.experts_per_token)[place]
+        slots = np.minimum(tree.depths[eldest], len(self.fit.slopes) - 1)
+        scores = self.state_scores(unit_states(states[eldest]), layers)
+        return self._calibrated(scores, slots, layers)[place]
+
+    def _columns(self, matrix: NDArray[Any], layers: Layers) -> NDArray[Any]:
+        """Return those of a matrix [..., L * E] that are some layers', [..., l * E]."""
+        g = self.geometry
+        by_layer = matrix.reshape(*matrix.shape[:-1], g.num_layers, g.num_experts)
+        return by_layer[..., layers, :].reshape(*matrix.shape[:-1], -1)
 
 
 def states_of(tree: DraftTree, width: int | None = None) -> NDArray[np.float32]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from specfit.core.predictor import predictors
 from specfit.policies.fitted_file import FittedFile, TensorSpec
-from specfit.policies.predictors.scored import ScoreFit, scored_file
+from specfit.policies.predictors.scored import EVERY_LAYER, Layers, ScoreFit, scored_file
 from specfit.policies.predictors.states import StatePredictor, products
 
 _CALIBRATION = scored_file("target-routers", decay=1)
@@ -48,11 +48,12 @@ class TargetRouters(StatePredictor):
         shapes = fit.extra["routers"].shape[1] == size
         return shapes and fit.extra["decay"].shape == (1,)
 
-    def state_scores(self, states: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the routers' logits, float64[n, L, E]."""
-        g = self.geometry
-        logits = products(states, self.fit.extra["routers"])
-        return logits.reshape(-1, g.num_layers, g.num_experts)
+    def state_scores(
+        self, states: NDArray[np.float64], layers: Layers = EVERY_LAYER
+    ) -> NDArray[np.float64]:
+        """Return the routers' logits, float64[n, l, E]."""
+        logits = products(states, self._columns(self.fit.extra["routers"], layers))
+        return logits.reshape(len(states), -1, self.geometry.num_experts)
 
 
 def router_matrix(routers: NDArray[np.float32]) -> NDArray[np.float32]:

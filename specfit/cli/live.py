@@ -138,7 +138,8 @@ def open_live(options: LiveOptions, bars: Progress | None = None) -> Iterator[Li
             )
         cost = cost_from(options.cost, profile)
         warm_up_search()
-        warm_up_cycle(inputs.predictor, inputs.acceptance, backend.geometry)
+        width = backend.keep_states() if inputs.predictor.needs_states else 0
+        warm_up_cycle(inputs.predictor, inputs.acceptance, backend.geometry, width)
         yield Live(options, backend, profile, inputs, cost, prefetcher)
 
 

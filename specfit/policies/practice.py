@@ -19,26 +19,30 @@ from specfit.core.policy import Cycle, Outcome
 from specfit.core.predictor import AcceptanceModel, CoveragePredictor
 from specfit.core.selection import Selection
 from specfit.core.tree import DraftLevel, DraftPlan, DraftTree
-from specfit.policies.predictors.uniform import Uniform
 from specfit.policies.specfit import SpecFit
-
-_LEVEL = DraftLevel(
-    parents=np.zeros(1, np.int32),
-    tokens=np.zeros(1, np.int64),
-    log_probs=np.full(1, -0.1, np.float32),
-    ranks=np.zeros(1, np.int32),
-    entropies=np.full(1, 0.1, np.float32),
-)
 
 
 def warm_up(
-    predictor: CoveragePredictor, acceptance: AcceptanceModel, geometry: ModelGeometry
+    predictor: CoveragePredictor,
+    acceptance: AcceptanceModel,
+    geometry: ModelGeometry,
+    state_width: int = 0,
 ) -> None:
-    """Run a cycle of one drafted level with both inputs; the acceptance model is reset after it."""
+    """Run a cycle of one drafted level with both inputs; the acceptance model is reset after it.
+
+    Parameters
+    ----------
+    predictor, acceptance : CoveragePredictor, AcceptanceModel
+        As the requests will use them.
+    geometry : ModelGeometry
+        Of the target.
+    state_width : int
+        Width D of the drafter's states, for a predictor that looks at them; else 0.
+    """
     policy, root = SpecFit(depth=2, top_k=1), _first_cycle(predictor, acceptance, geometry)
     policy.plan(root)
     plan = DraftPlan(policy.depth, policy.top_k, policy.max_nodes)
-    cycle = replace(root, plan=plan, tree=root.tree.grow(_LEVEL), levels=1)
+    cycle = replace(root, plan=plan, tree=root.tree.grow(_level(state_width)), levels=1)
     policy.after_level(cycle)
     selection = policy.select(cycle)
     outcome = Outcome(cycle, selection, _answer(selection, geometry), (), (0,))
@@ -57,9 +61,6 @@ def _first_cycle(
     history.append(token, rejected=token)
     draft_s = 1e-6 * np.arange(4, dtype=np.float64)
     terms = CostTerms(draft_s, np.append(0.0, np.ones(64)), np.full(shape, 1e-6))
-    if predictor.needs_states:  # there is no head that could draft any
-        predictor.predict(DraftTree.root(0), history, 0)
-        predictor = Uniform(geometry)
     return Cycle(
         tree=DraftTree.root(0),
         levels=0,
@@ -73,6 +74,18 @@ def _first_cycle(
         rng=np.random.default_rng(0),
         _terms=lambda: terms,
         _predict=GrowingPrediction(predictor, history),
+    )
+
+
+def _level(state_width: int) -> DraftLevel:
+    """Return one likely child of the root, with a state if states have a width."""
+    return DraftLevel(
+        parents=np.zeros(1, np.int32),
+        tokens=np.zeros(1, np.int64),
+        log_probs=np.full(1, -0.1, np.float32),
+        ranks=np.zeros(1, np.int32),
+        entropies=np.full(1, 0.1, np.float32),
+        states=np.ones((1, state_width), np.float32) if state_width else None,
     )
 
 

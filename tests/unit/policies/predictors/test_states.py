@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from specfit.core.backend import Backend, Request
 from specfit.core.cost import ProfileCost
@@ -172,8 +174,20 @@ def test_those_who_need_states_say_so(predictor: StatePredictor, tmp_path: Path)
     assert not PreviousToken("nowhere").needs_states
 
 
-def test_they_are_warmed_up_without_states(predictor: StatePredictor) -> None:
-    warm_up(predictor, DrafterAcceptance(), GEOMETRY)
+def test_warming_up_scores_a_drafted_node(
+    predictor: StatePredictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what does it is compiled in the first request."""
+    seen, kind = [], type(predictor)
+
+    def scored(self: StatePredictor, states: NDArray[np.float64], *layers: Any) -> Any:
+        seen.append(states.shape)
+        return state_scores(self, states, *layers)
+
+    state_scores = kind.state_scores
+    monkeypatch.setattr(kind, "state_scores", scored)
+    warm_up(predictor, DrafterAcceptance(), GEOMETRY, WIDTH)
+    assert seen == [(1, WIDTH)]
 
 
 class Stateless(ToyBackend):

@@ -80,6 +80,7 @@ CHANGES = (
     Change("acceptance as drafted", acceptance="drafted"),
     *(Change(f"discount {d:g}", f"{OURS}:discount={d:g}") for d in (0.0, 1.0)),
     *(Change(f"salvage {s:g}", f"{OURS}:salvage={s:g}") for s in (0.0, 0.8)),
+    Change("no spare salvage", f"{OURS}:spare_salvage=0"),
     Change("all layers predicted", f"{OURS}:max_layers=1000"),
     *(Change(f"longest pause {n}", f"{OURS}:longest_pause={n}") for n in (1, 16)),
     Change("chains only", f"{OURS}:top_k=1"),

@@ -36,8 +36,9 @@ from specfit.sim.trace import TraceReader
 CACHES = ("lru:25%", "lru:50%", "lru:75%", "lru:100%")
 DISCOUNTS = (0.0, 0.25, 0.5, 0.8, 1.0)
 PRICES: dict[str, dict[str, Any]] = {
-    **{f"cycle, salvage {s:g}": {"salvage": s} for s in (0.0, 0.2, 0.4, 0.7)},
-    **{f"running, {n} cycles": {"horizon": n} for n in (8, 32, 128)},
+    "cycle, salvage 0": {"salvage": 0.0, "spare_salvage": 0.0},
+    **{f"cycle, salvage {s:g}": {"salvage": s} for s in (0.2, 0.4, 0.7)},
+    **{f"running, {n} cycles": {"horizon": n, "longest_pause": 0} for n in (8, 32, 128)},
 }
 """Settings of `Priced` by the name of the row; the first, without discount, is compared with."""
 
@@ -51,7 +52,7 @@ class Priced(SpecFit):
     horizon : int, optional
         Cycles over which the achieved rate is measured, which is the price then; without it each
         cycle maximises its own rate. The seconds of past cycles are the predicted ones, since a
-        policy sees no others.
+        policy sees no others; a cycle that rests predicts none, so there is no rest.
     """
 
     horizon: int | None = None

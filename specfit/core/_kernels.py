@@ -185,6 +185,28 @@ def fill_given_path(probs: Any, depths: Any, novelty: float, found: Any) -> None
 
 
 @kernel
+def fill_by_place(
+    on_device: Any,
+    in_host: Any,
+    resident_s: float,
+    copy_s: float,
+    ssd_s: float,
+    expert_s: Any,
+) -> None:
+    """Fill `expert_s`, float64[L, E], with the seconds of experts, by where they are.
+
+    Those of a resident one, a copy more where it is not in `on_device`, and `ssd_s` more where it
+    is in neither mask, bool[L, E].
+    """
+    for layer in range(expert_s.shape[0]):
+        for expert in range(expert_s.shape[1]):
+            seconds = 0.0
+            if not on_device[layer, expert]:
+                seconds = copy_s if in_host[layer, expert] else copy_s + ssd_s
+            expert_s[layer, expert] = seconds + resident_s
+
+
+@kernel
 def are_terms(draft_s: Any, tau_s: Any, weight_s: Any) -> bool:
     """Return whether these can be a cycle's terms: float64[D+1], float64[M+1], float64[C]."""
     if draft_s.size == 0 or tau_s.size == 0 or draft_s[0] != 0.0 or tau_s[0] != 0.0:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specfit.core._kernels import are_terms, first_table_fault, first_weight_fault
+from specfit.core._kernels import are_terms, fill_by_place, first_table_fault, first_weight_fault
 from specfit.core._line import line
 from specfit.core.copies import CopyTerms
 from specfit.core.errors import InvalidInputError
@@ -216,17 +216,24 @@ class ProfileCost(CostModel):
         """See `CostModel.terms`. The context length does not enter this model."""
         draft_s, tau_s = self._tables
         profile = self.profile
-        copy_s = np.where(residency.mask, 0.0, profile.copy_s)
-        if residency.in_host is not None:
-            copy_s = copy_s + np.where(residency.mask | residency.in_host, 0.0, profile.ssd_s)
         if profile.overlap == "none":
-            return CostTerms(draft_s, tau_s, copy_s + profile.resident_expert_s)
+            return CostTerms(draft_s, tau_s, self._expert_s(residency, profile.resident_expert_s))
+        copy_s = self._expert_s(residency, 0.0)
         weight_s = np.full(copy_s.shape, profile.resident_expert_s)
         unit_s = profile.copy_s or 1.0
         layer_s = np.tile([0.0, unit_s], (len(copy_s), 1))
         return CostTerms(
             draft_s, tau_s, weight_s, CopyTerms(copy_s / unit_s, layer_s, profile.overlap)
         )
+
+    def _expert_s(self, residency: Residency, resident_s: float) -> NDArray[np.float64]:
+        """Return the seconds of each expert, float64[L, E], given those of a resident one."""
+        profile, mask = self.profile, residency.mask
+        in_host = mask if residency.in_host is None else mask | residency.in_host
+        ssd_s = 0.0 if residency.in_host is None else profile.ssd_s
+        expert_s = np.empty(mask.shape)
+        fill_by_place(mask, in_host, resident_s, profile.copy_s, ssd_s, expert_s)
+        return expert_s
 
     @cached_property
     def _tables(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

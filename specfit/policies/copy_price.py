@@ -6,9 +6,12 @@ is copied for a node that is rejected stays in the cache for a while, where late
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from specfit.core._jit import kernel
 from specfit.core.experts import ModelGeometry, Residency
 
 
@@ -18,7 +21,50 @@ def room_of(residency: Residency, geometry: ModelGeometry) -> float:
     return 1.0 - min(1.0, geometry.experts_per_token / max(resident, 1.0))
 
 
-def share_of(seconds: NDArray[np.float64], chosen: NDArray[np.bool_]) -> float:
-    """Return the part of all seconds that the chosen ones are, 0 to 1."""
-    total_s = float(seconds.sum())
-    return float(seconds[chosen].sum()) / total_s if total_s > 0 else 0.0
+def charged_weights(
+    weight_s: NDArray[np.float64],
+    residency: Residency,
+    scale: float,
+    layers: NDArray[np.bool_],
+) -> tuple[NDArray[np.float64], float]:
+    """Return what experts are charged, and the part of their uncharged seconds that is missing.
+
+    Parameters
+    ----------
+    weight_s : float64[L, E]
+        Seconds of each expert.
+    scale : float
+        Part of a missing expert's seconds that is charged.
+    layers : bool[L]
+        Layers that are looked at. Each stands for others too, so that together they weigh what all
+        L would if they were alike; the others' experts are charged nothing.
+
+    Returns
+    -------
+    float64[L, E], float
+        Seconds, and a part from 0 to 1.
+    """
+    charged_s = np.zeros(weight_s.shape)
+    stands_for = len(layers) / max(1, int(layers.sum()))
+    missing_s, total_s = _charge(weight_s, residency.mask, layers, stands_for, scale, charged_s)
+    return charged_s, missing_s / total_s if total_s > 0 else 0.0
+
+
+@kernel
+def _charge(
+    weight_s: Any, is_resident: Any, layers: Any, stands_for: float, scale: float, out: Any
+) -> tuple[float, float]:
+    """Fill `out`, float64[L, E]; return the seconds of missing experts, and of all, as they are."""
+    missing_s, total_s = 0.0, 0.0
+    for layer in range(weight_s.shape[0]):
+        if not layers[layer]:
+            continue
+        for expert in range(weight_s.shape[1]):
+            seconds = weight_s[layer, expert]
+            total_s += seconds
+            if is_resident[layer, expert]:
+                out[layer, expert] = stands_for * seconds
+            else:
+                missing_s += seconds
+                out[layer, expert] = stands_for * scale * seconds
+    return missing_s, total_s

@@ -9,6 +9,7 @@ those that follow.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,9 +21,16 @@ from specfit.core.search import LevelSearch, ProbPricer, SearchResult
 from specfit.core.selection import Prediction, Selection
 from specfit.core.tree import DraftPlan, frontier
 from specfit.policies._ranges import check_range
-from specfit.policies.copy_price import room_of, share_of
-from specfit.policies.correction import MissCorrection
+from specfit.policies.copy_price import charged_weights, room_of
+from specfit.policies.correction import Displacement, MissCorrection
 from specfit.policies.layer_sample import spread_layers
+
+LEAST_LOST = 1e-6
+"""Least part of a copy that is charged: not 0, so that the whole can be told from it."""
+
+_ROOT = np.zeros(1, np.intp)
+_NOTHING = np.zeros(0, bool)
+_NOTHING_S = np.zeros(0)
 
 
 @register_policy("specfit")
@@ -45,13 +53,16 @@ class SpecFit(Policy):
         Part of a copy that is not lost even where its node is rejected, as later cycles find the
         expert resident; 0 to 1. It shrinks with the cache: to nothing where that has no room beyond
         the experts of one token.
+    spare_salvage : float
+        The same for a copy that displaces nothing, as the cache is not full; 0 to 1.
     longest_pause : int
         After drafts of which nothing was worth verifying, drafting rests for 1, 2, 4, ... cycles,
         at most this many, before it is tried again.
     decision_s : float
         Seconds that this policy's own work after a level takes, charged like drafting.
     miss_memory : float
-        Weight of the past in the correction of expected misses, a cycle; 1 turns it off.
+        Weight of the past in the correction of expected misses, a cycle, and in the share of copies
+        that displace an expert; 1 turns the correction off.
     max_layers : int
         Layers at most whose experts are predicted and priced; spread evenly, each stands for its
         neighbours. Where compute hides copies, or a table prices them, all are.
@@ -62,17 +73,21 @@ class SpecFit(Policy):
     max_nodes: int = 64
     discount: float = 0.8
     salvage: float = 0.4
+    spare_salvage: float = 0.9
     longest_pause: int = 2
     decision_s: float = 2e-4
     miss_memory: float = 0.95
-    max_layers: int = 8
+    max_layers: int = 6
     _pricer: ProbPricer = field(init=False, repr=False, compare=False)
     _search: LevelSearch = field(init=False, repr=False, compare=False)
-    _hopes: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _growth: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    _hoped: float = field(default=0.0, init=False, repr=False, compare=False)
+    _levels_hoped: int = field(default=0, init=False, repr=False, compare=False)
     _pause: int = field(default=0, init=False, repr=False, compare=False)
     _wait: int = field(default=0, init=False, repr=False, compare=False)
+    _rests: bool = field(default=False, init=False, repr=False, compare=False)
     _misses: MissCorrection = field(init=False, repr=False, compare=False)
+    _displacement: Displacement = field(init=False, repr=False, compare=False)
     _layers: NDArray[np.bool_] | None = field(default=None, init=False, repr=False, compare=False)
     _stands_for: float = field(default=1.0, init=False, repr=False, compare=False)
     _lost: float = field(default=1.0, init=False, repr=False, compare=False)
@@ -80,7 +95,7 @@ class SpecFit(Policy):
     def __post_init__(self) -> None:
         check_range(self, "top_k max_nodes max_layers", 1)
         check_range(self, "depth longest_pause decision_s", 0)
-        check_range(self, "discount salvage miss_memory", 0, 1)
+        check_range(self, "discount salvage spare_salvage miss_memory", 0, 1)
         self._pricer = ProbPricer(self.discount)
         self._search = LevelSearch(self._pricer)
         self.reset()
@@ -97,12 +112,13 @@ class SpecFit(Policy):
 
     def plan(self, cycle: Cycle) -> DraftPlan:
         """Draft if some number of levels can beat a plain step, and no pause is on."""
+        self._rests = self._wait > 0
+        if self._rests:
+            self._wait -= 1
+            self._search.forget()
+            return DraftPlan.plain()
         terms = self._charged(cycle)
         self._search.start(terms, max_nodes=self.max_nodes, layers=self._layers)
-        self._hopes = np.zeros(0)
-        if self._wait > 0:
-            self._wait -= 1
-            return DraftPlan.plain()
         depth = min(self.depth, cycle.max_depth)
         chances = [cycle.acceptance.continuation(d, self.top_k) for d in range(1, depth + 1)]
         self._growth = np.array(chances, np.float64)
@@ -116,29 +132,27 @@ class SpecFit(Policy):
         As long as the newest level is as likely as was hoped when levels beyond it were found to
         pay, nothing is searched: the answer stands.
         """
-        ahead = cycle.levels - self._search.levels - 1
-        hopes_left = self._hopes[ahead:]
-        if len(hopes_left) > 1:
-            newest = cycle.path_probs[cycle.tree.depths == cycle.levels]
-            if newest.max() >= hopes_left[0]:
+        searched = self._search.levels
+        if cycle.levels < searched + self._levels_hoped:
+            hoped = self._hoped * math.prod(self._growth[searched : cycle.levels].tolist())
+            first = int(np.searchsorted(cycle.tree.depths, cycle.levels))
+            if cycle.path_probs[first:].max() >= hoped:
                 return True
         return self._can_grow(cycle, cycle.plan.depth - cycle.levels)
 
     def select(self, cycle: Cycle) -> Selection:
-        """Select what the exact search finds."""
+        """Select what the exact search finds; in a cycle that rests nothing is looked at."""
+        if self._rests:
+            return Selection.root_only(cycle.tree)
         if self._pricer.num_nodes < len(cycle.tree):
-            self._search.add_level(
-                cycle.tree.parents,
-                cycle.path_probs,
-                self._new_probs(cycle),
-                num_new=cycle.levels - self._search.levels,
-            )
+            self._advance(cycle, _NOTHING_S, _NOTHING)
         best = self._search.best()
         return Selection(cycle.tree, best.mask, self._predict(best, cycle))
 
     def observe(self, outcome: Outcome) -> None:
         """Correct the misses; rest from drafting when a draft brought nothing worth verifying."""
         self._misses.observe(outcome)
+        self._displacement.observe(outcome.verification)
         if outcome.cycle.levels == 0:
             return
         if len(outcome.selection) > 1:
@@ -148,65 +162,65 @@ class SpecFit(Policy):
         self._wait = self._pause
 
     def reset(self) -> None:
-        """Forget the pauses and the correction of earlier requests."""
+        """Forget the pauses and what earlier requests showed of misses."""
         self._pause = self._wait = 0
         self._misses = MissCorrection(self.miss_memory)
+        self._displacement = Displacement(self.miss_memory)
 
     def _charged(self, cycle: Cycle) -> CostTerms:
         """Return the cycle's terms as they are charged, with the price of deciding.
 
         Misses cost what the text has shown, less what is salvaged.
         """
-        terms, resident = cycle.terms, cycle.residency.mask
-        self._lost = 1.0 - self.salvage * room_of(cycle.residency, cycle.geometry)
+        terms, num_layers = cycle.terms, cycle.geometry.num_layers
+        found_again = self.salvage * room_of(cycle.residency, cycle.geometry)
+        displaced = self._displacement.share
+        salvaged = displaced * found_again + (1.0 - displaced) * self.spare_salvage
+        self._lost = max(1.0 - salvaged, LEAST_LOST)
         scale = self._misses.scale * self._lost
         draft_s = terms.draft_s + self.decision_s * np.arange(len(terms.draft_s))
         self._layers, self._stands_for = None, 1.0
         if terms.copies is not None:
             self._pricer.discount = self.discount
             return replace(terms.with_misses_scaled(cycle.residency, scale), draft_s=draft_s)
-        rows: NDArray[np.bool_] | slice = slice(None)
-        if len(resident) > self.max_layers:
-            rows = self._layers = spread_layers(len(resident), self.max_layers)
-            self._stands_for = len(resident) / self.max_layers
-        weight_s, is_missing = terms.weight_s[rows], ~resident[rows]
-        self._pricer.discount = self.discount * share_of(weight_s, is_missing)
-        charged_s = np.zeros_like(terms.weight_s)
-        charged_s[rows] = self._stands_for * weight_s * np.where(is_missing, scale, 1.0)
-        return replace(terms, draft_s=draft_s, weight_s=charged_s)
+        layers = spread_layers(num_layers, min(num_layers, self.max_layers))
+        if num_layers > self.max_layers:
+            self._layers, self._stands_for = layers, num_layers / self.max_layers
+        charged_s, share = charged_weights(terms.weight_s, cycle.residency, scale, layers)
+        self._pricer.discount = self.discount * share
+        return CostTerms(draft_s, terms.tau_s, charged_s)
 
     def _can_grow(self, cycle: Cycle, levels_left: int) -> bool:
         """Search the tree so far, and keep what is hoped of the levels that are found to pay."""
         growth = self._growth[cycle.levels : cycle.levels + levels_left]
+        expanded = frontier(cycle.tree, self.top_k) if cycle.levels else _ROOT
         expandable = np.zeros(len(cycle.tree), bool)
-        expandable[frontier(cycle.tree, self.top_k) if cycle.levels else 0] = True
-        ahead = self._search.advance(
-            cycle.tree.parents,
-            cycle.path_probs,
-            self._new_probs(cycle),
-            growth,
-            expandable,
-            num_new=cycle.levels - self._search.levels,
-        )
-        self._hopes = cycle.path_probs[expandable].max() * np.cumprod(growth[:ahead])
-        return ahead > 0
+        expandable[expanded] = True
+        self._levels_hoped = self._advance(cycle, growth, expandable)
+        self._hoped = max(cycle.path_probs[expanded].tolist())
+        return self._levels_hoped > 0
 
-    def _new_probs(self, cycle: Cycle) -> NDArray[np.float32] | None:
-        """Return the routing probabilities of the nodes that the search has not seen."""
-        if self._pricer.is_free:
-            return None
-        return cycle.path_needs(self._pricer.num_nodes, self._layers)
+    def _advance(
+        self, cycle: Cycle, growth: NDArray[np.float64], expandable: NDArray[np.bool_]
+    ) -> int:
+        """Give the search what is new of the tree; return how many further levels pay."""
+        probs: NDArray[np.float32] | None = None
+        if not self._pricer.is_free:
+            probs = cycle.path_needs(self._pricer.num_nodes, self._layers)
+        num_new = cycle.levels - self._search.levels
+        return self._search.advance(
+            cycle.tree.parents, cycle.path_probs, probs, growth, expandable, num_new=num_new
+        )
 
     def _predict(self, best: SearchResult, cycle: Cycle) -> Prediction:
         """Return what to expect of the selection, at full price: nothing is forgiven this cycle."""
-        problem, terms = self._search.problem, self._search.problem.terms
-        misses, missing_s, resident_s = problem.demand.expected_use(
-            best.mask, ~cycle.residency.mask
-        )
+        terms, demand = self._search.terms, self._pricer.demand()
+        misses, missing_s, resident_s = demand.expected_use(best.mask, ~cycle.residency.mask)
         if terms.copies is None:
             pass_s = float(terms.tau_s[best.num_nodes]) + resident_s + missing_s / self._lost
         else:
             full = terms.with_misses_scaled(cycle.residency, 1.0 / self._lost)
-            pass_s = full.pass_s(best.num_nodes, problem.demand.activation(best.mask))
+            pass_s = full.pass_s(best.num_nodes, demand.activation(best.mask))
         misses *= self._misses.scale * self._stands_for
-        return Prediction(best.expected_committed, misses, problem.draft_s + pass_s)
+        draft_s = float(terms.draft_s[self._search.levels])
+        return Prediction(best.expected_committed, misses, draft_s + pass_s)

@@ -184,9 +184,9 @@ class Decision:
     wants_more : bool
         Whether it would draft on below the deepest level of the tree.
     looks : tuple of Look
-        What it saw at each level; empty for a policy without a `search`.
+        What it saw at each level; empty for a policy without a `search`, or that rested.
     problem, best : SearchProblem, SearchResult, optional
-        The last search; None for a policy without one.
+        The last search; None for a policy without one, or that rested.
     lost : float
         Part of a copy that the search was charged; the rest is salvaged.
     """
@@ -232,9 +232,10 @@ def decide(policy: Policy, cycle: Cycle, *, to_the_end: bool = False) -> Decisio
     selection = policy.select(at)
     mask = np.zeros(len(cycle.tree), bool)
     mask[: len(selection.mask)] = selection.mask
-    if search is None:
+    if search is not None:
+        search.listener = None
+    if search is None or search.levels < 0:  # it has none, or rested
         return Decision(mask, at.levels, goes_on)
-    search.listener = None
     best, problem = search.best(), copy.deepcopy(search.problem)
     if all(look.levels < at.levels for look in looks):
         looks.append(Look(at.levels, best, None))

@@ -31,7 +31,7 @@ class Watched(Priced):
 
 
 def run(horizon: int | None) -> tuple[list[int], list[tuple[object, int, float]]]:
-    policy = Watched(horizon=horizon)
+    policy = Watched(horizon=horizon, longest_pause=0)
     policy.seen = []  # type: ignore[attr-defined]
     result = run_toy(policy, toy_backend("lru:50%"), REQUEST)
     return list(result.tokens), policy.seen  # type: ignore[attr-defined]
@@ -63,7 +63,7 @@ def test_the_tables_hold_every_cell() -> None:
 
 def test_the_first_price_forgives_nothing_and_the_running_ones_keep_the_default() -> None:
     first, *others = (Priced(**settings) for settings in PRICES.values())
-    assert (first.salvage, first.horizon) == (0.0, None)
+    assert (first.salvage, first.spare_salvage, first.horizon) == (0.0, 0.0, None)
     assert {p.salvage for p in others if p.horizon} == {Priced().salvage}
 
 

@@ -58,6 +58,14 @@ class LevelSearch:
         self._table = np.zeros(0)
         self._line = (False, 0.0, 0.0)
         self._numbers = np.zeros(6)
+        self.forget()
+
+    def forget(self) -> None:
+        """Leave the cycle in hand: nothing can be asked until the next `start`."""
+        self._levels = -1
+        self._best: SearchResult | None = None
+        self._last = _NOTHING
+        self._problem: SearchProblem | None = None
 
     def start(
         self,
@@ -71,12 +79,9 @@ class LevelSearch:
         With `layers`, bool[L], predictions come for these layers alone, and the experts of the
         others cost nothing; see `ProbPricer.start`.
         """
+        self.forget()
         self._terms = terms
         self._max_nodes = max_nodes
-        self._levels = -1
-        self._best: SearchResult | None = None
-        self._last = _NOTHING
-        self._problem: SearchProblem | None = None
         self.pricer.start(terms.weight_s, None if terms.copies is None else terms.is_priced, layers)
         self._draft_s = read_only(terms.draft_s)
         most = len(terms.tau_s) - 1
@@ -159,15 +164,17 @@ class LevelSearch:
         parents, path_probs, predicted, num_new
             See `add_level`.
         growth : float64[J] or float64[N, J]
-            See `specfit.core.search.should_draft`, as is `expandable`.
+            See `specfit.core.search.should_draft`, as is `expandable`; empty where no further level
+            is in question.
         """
         if self.listener is not None or not self._is_one_call or growth.ndim > 1:
             levels = self._levels + num_new
-            check_look_ahead(len(parents), growth, expandable, self._terms, levels)
+            if len(growth):
+                check_look_ahead(len(parents), growth, expandable, self._terms, levels)
             self.add_level(parents, path_probs, predicted, num_new=num_new)
-            return self.should_draft(growth, expandable).levels_ahead
+            return self.should_draft(growth, expandable).levels_ahead if len(growth) else 0
         levels_ahead = self._advance(parents, path_probs, predicted, growth, expandable, num_new)
-        if self._best is None:
+        if self._best is None and len(growth):
             return self.should_draft(growth, expandable).levels_ahead
         return levels_ahead
 
@@ -175,6 +182,11 @@ class LevelSearch:
     def levels(self) -> int:
         """Drafted levels of the tree so far; -1 before the first call of a cycle."""
         return self._levels
+
+    @property
+    def terms(self) -> CostTerms:
+        """The costs of this cycle."""
+        return self._terms
 
     @property
     def problem(self) -> SearchProblem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,9 +71,7 @@ class ProbPricer:
         """
         self._shape = (weight_s.shape[0], weight_s.shape[1])
         flat = np.array(weight_s, np.float64).reshape(-1)
-        known = np.arange(len(flat))
-        if layers is not None:
-            known = known.reshape(self._shape)[layers].reshape(-1)
+        known = _experts_in(self._shape, None if layers is None else layers.tobytes())
         self._known_shape = (len(known) // self._shape[1], self._shape[1])
         columns = np.flatnonzero((flat if is_priced is None else is_priced.reshape(-1))[known])
         self._is_whole = 2 * len(columns) > len(known)
@@ -370,6 +369,14 @@ def read_only(array: NDArray[np.float64]) -> NDArray[np.float64]:
     whole = np.ascontiguousarray(array, _FLOAT64).view()
     whole.flags.writeable = False
     return whole
+
+
+@lru_cache(maxsize=8)
+def _experts_in(shape: tuple[int, int], layers: bytes | None) -> NDArray[np.int64]:
+    """Return the flat ids of the experts in some layers, bool[L] as bytes, or in all."""
+    experts = np.arange(shape[0] * shape[1], dtype=np.int64).reshape(shape)
+    chosen = experts if layers is None else experts[np.frombuffer(layers, bool)]
+    return np.ravel(chosen)
 
 
 def _grown(array: NDArray[Any], length: int) -> NDArray[Any]:

@@ -181,9 +181,11 @@ def check_levels(levels: int, terms: CostTerms) -> None:
 def as_parents(parents: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
     """Return a copy as int32[N]; raise if that would change a value."""
     given = np.asarray(parents)
+    if given.dtype == np.int32:
+        return given.copy()
     with np.errstate(invalid="ignore"):
         copy = np.array(given, np.int32)
-    if given.dtype != np.int32 and not np.array_equal(copy, given):
+    if not np.array_equal(copy, given):
         where = np.argwhere(copy != given)[0].tolist()
         raise InvalidTreeError(
             f"parents{where} = {given[tuple(where)]}, but a parent is the index of a node, or -1."

@@ -13,17 +13,26 @@ from specfit.core.experts import Residency
 from specfit.core.policy import Cycle
 from specfit.core.tree import DraftPlan, DraftTree
 from specfit.policies import SpecFit
-from specfit.policies.copy_price import room_of, share_of
+from specfit.policies.copy_price import charged_weights, room_of
 from specfit.testing.examples import example_geometry, example_profile, make_cycle
 
 GEOMETRY = example_geometry()  # 4 layers, 16 experts, top-2
 
 
-def test_a_share_is_one_of_seconds() -> None:
-    seconds = np.array([[1.0, 3.0]])
-    assert share_of(seconds, np.array([[False, True]])) == 0.75
-    assert share_of(seconds, np.zeros((1, 2), bool)) == 0.0
-    assert share_of(np.zeros((1, 2)), np.ones((1, 2), bool)) == 0.0
+def test_missing_experts_are_charged_a_part_and_layers_stand_for_others() -> None:
+    weight_s = np.array([[1.0, 3.0], [5.0, 7.0], [2.0, 2.0], [4.0, 4.0]])
+    residency = Residency(np.array([[True, False]] * 4))
+    charged_s, share = charged_weights(
+        weight_s, residency, 0.5, np.array([False, True, False, True])
+    )
+    assert charged_s.tolist() == [[0, 0], [10, 7], [0, 0], [8, 4]]
+    assert share == pytest.approx(11 / 20)
+
+
+def test_free_experts_have_no_missing_part() -> None:
+    nothing = Residency(np.zeros((1, 2), bool))
+    charged_s, share = charged_weights(np.zeros((1, 2)), nothing, 0.5, np.ones(1, bool))
+    assert (charged_s.tolist(), share) == ([[0.0, 0.0]], 0.0)
 
 
 @pytest.mark.parametrize(

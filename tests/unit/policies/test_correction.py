@@ -11,7 +11,7 @@ from specfit.core.backend import Verification
 from specfit.core.policy import Outcome
 from specfit.core.selection import Prediction, Selection
 from specfit.core.tree import DraftTree
-from specfit.policies.correction import PRIOR_MISSES, MissCorrection
+from specfit.policies.correction import PRIOR_MISSES, Displacement, MissCorrection
 
 
 def outcome(predicted: float, realised: int) -> Outcome:
@@ -37,3 +37,20 @@ def test_memory_of_one_never_corrects() -> None:
     correction = MissCorrection(memory=1.0)
     correction.observe(outcome(10.0, 100))
     assert correction.scale == 1.0
+
+
+def passed(copies: int, evictions: int) -> Verification:
+    """A pass with this many copies and evictions; the rest is not looked at."""
+    answer = outcome(0.0, copies).verification
+    return replace(answer, num_evictions=np.array([evictions]))
+
+
+def test_the_share_of_copies_that_displace_an_expert() -> None:
+    displacement = Displacement(memory=0.5)
+    assert displacement.share == 1.0
+    displacement.observe(passed(0, 0))
+    assert displacement.share == 1.0  # no copy says anything
+    displacement.observe(passed(4, 0))
+    assert displacement.share == 0.0
+    displacement.observe(passed(2, 2))
+    assert displacement.share == pytest.approx(2 / (2 + 0.5 * 4))

@@ -180,3 +180,19 @@ class Hopeful(DrafterAcceptance):
 
     def continuation(self, depth: int, top_k: int) -> float:
         return 0.9
+
+
+def test_a_cycle_that_rests_looks_at_nothing() -> None:
+    """Neither costs nor experts nor acceptance are asked for, so that resting is free."""
+    policy, cycle = SpecFit(), make_cycle(DraftTree.root(0))
+    policy._wait = 1
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("nothing is looked at")
+
+    blind = replace(cycle, acceptance=None, _terms=refuse, _predict=refuse)  # type: ignore[arg-type]
+    plan = policy.plan(blind)
+    selection = policy.select(replace(blind, plan=plan))
+    assert plan.is_plain
+    assert (len(selection), selection.prediction) == (1, None)
+    assert policy.search.levels == -1

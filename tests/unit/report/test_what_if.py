@@ -148,7 +148,8 @@ def test_a_policy_without_a_search_is_held_against_the_exact_one():
 
 
 def test_no_rule_beats_an_undiscounted_search_by_its_own_beliefs():
-    answer = recorded(what_if_of(scene_of(SpecFit(discount=0.0, salvage=0.0), 2)))
+    at_full_price = SpecFit(discount=0.0, salvage=0.0, spare_salvage=0.0)
+    answer = recorded(what_if_of(scene_of(at_full_price, 2)))
     ours = answer.expect(answer.decision.mask, answer.decision.levels)
     best = ours.committed / ours.cycle_s
     for mask in answer.rules.values():

@@ -6,8 +6,9 @@ nodes needed each expert. What scores become probabilities by is logistic, by sl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,13 @@ PENALTIES = (30.0, 100.0, 300.0, 1000.0)
 
 _NEWTON_STEPS = 15
 _PRIOR = 1.0
+
+T = TypeVar("T")
+Map: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+"""A low-rank map: down, up and offset."""
+
+MAP = ("down", "up", "offset")
+"""What its parts are called in a file."""
 
 Scorer = Callable[[RoutingHistory], NDArray[np.float64]]
 
@@ -104,11 +112,11 @@ def fit_decayed_frequency(
 ) -> ScoreFit:
     """Return the rate of fading, and what faded uses say; fitted on all texts."""
     examples = _HistoryExamples.of([*train, *held_out], geometry)
-    fits = []
-    for decay in DECAYS:
-        scores = examples.scores(lambda h, d=decay: frequency_scores(h, geometry, d))  # type: ignore[misc]
-        fits.append((*logistic_by_slot(examples, scores), decay))
-    slopes, intercepts, _, decay = min(fits, key=lambda fit: fit[2])
+    slopes, intercepts, decay = likeliest(
+        DECAYS,
+        examples,
+        lambda tried: examples.scores(lambda history: frequency_scores(history, geometry, tried)),
+    )
     return ScoreFit(geometry, fitted_on, slopes, intercepts, {"decay": np.array([decay])})
 
 
@@ -120,20 +128,34 @@ def fit_routing_probe(
 ) -> ScoreFit:
     """Return the low-rank map fitted on `train`, its penalty and calibration on `held_out`."""
     examples, judge = _HistoryExamples.of(train, geometry), _HistoryExamples.of(held_out, geometry)
-    fits = []
-    for penalty in PENALTIES:
-        down, up, offset = _probe(examples, geometry, penalty)
-        scores = judge.scores(lambda h, m=(down, up, offset): probe_scores(h, *m))  # type: ignore[misc]
-        fits.append((*logistic_by_slot(judge, scores), down, up, offset))
-    slopes, intercepts, _, down, up, offset = min(fits, key=lambda fit: fit[2])
-    return ScoreFit(
-        geometry, fitted_on, slopes, intercepts, {"down": down, "up": up, "offset": offset}
+    slopes, intercepts, best = likeliest(
+        (_probe(examples, geometry, penalty) for penalty in PENALTIES),
+        judge,
+        lambda tried: judge.scores(lambda history: probe_scores(history, *tried)),
     )
+    return ScoreFit(geometry, fitted_on, slopes, intercepts, dict(zip(MAP, best, strict=True)))
 
 
-def _probe(
-    examples: _HistoryExamples, geometry: ModelGeometry, penalty: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def likeliest(
+    tried: Iterable[T], judge: Examples, scores: Callable[[T], NDArray[np.float64]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], T]:
+    """Return slopes and intercepts [S, L], and which of those tried makes examples likeliest.
+
+    Parameters
+    ----------
+    tried : iterable
+        What scores may come from; of equally likely ones the first is taken.
+    judge : Examples
+        What each is calibrated and compared on.
+    scores : callable
+        Returns the scores that one of them gives these examples, float64[n, L, E].
+    """
+    fits = [(*logistic_by_slot(judge, scores(one)), one) for one in tried]
+    slopes, intercepts, _, best = min(fits, key=lambda fit: fit[2])
+    return slopes, intercepts, best
+
+
+def _probe(examples: _HistoryExamples, geometry: ModelGeometry, penalty: float) -> Map:
     """Return down [F, r], up [S, r, F] and offset [S, F] of reduced-rank ridge regression."""
     newest = [newest_scores(h, geometry.num_experts)[0].ravel() for h in examples.histories]
     x = np.stack(newest)  # [n, F]

@@ -16,9 +16,12 @@ from specfit.core.errors import InvalidInputError
 from specfit.core.experts import ExpertCoverage, ModelGeometry
 from specfit.core.observed import ObservedText
 from specfit.policies.fitting.scored import (
+    MAP,
     NUM_SLOTS,
     Examples,
+    Map,
     fit_decayed_frequency,
+    likeliest,
     logistic_by_slot,
     principal,
 )
@@ -92,15 +95,14 @@ def fit_hidden_probe(
 ) -> ScoreFit:
     """Return the low-rank map fitted on `train`, its penalty and calibration on `held_out`."""
     taught, judge = StateExamples.of(train, geometry), StateExamples.of(held_out, geometry)
-    fits = []
-    for penalty in HIDDEN_PENALTIES:
-        shares = taught.needs / taught.num_nodes[:, None, None]
-        flat = shares.reshape(len(shares), -1)
-        found = low_rank_ridge(taught.states, flat, taught.num_nodes, penalty, HIDDEN_RANK)
-        scores = map_scores(judge.states, *found).reshape(judge.needs.shape)
-        fits.append((*logistic_by_slot(judge, scores), *found))
-    slopes, intercepts, _, down, up, offset = min(fits, key=lambda fit: fit[2])
-    extra = {"down": down, "up": up, "offset": offset}
+    count = taught.num_nodes
+    flat = (taught.needs / count[:, None, None]).reshape(len(count), -1)
+    slopes, intercepts, best = likeliest(
+        (low_rank_ridge(taught.states, flat, count, p, HIDDEN_RANK) for p in HIDDEN_PENALTIES),
+        judge,
+        lambda tried: map_scores(judge.states, *tried).reshape(judge.needs.shape),
+    )
+    extra = dict(zip(MAP, best, strict=True))
     root = fit_decayed_frequency(train, held_out, geometry, fitted_on)
     return _with_root(ScoreFit(geometry, fitted_on, slopes, intercepts, extra), root)
 
@@ -144,7 +146,7 @@ def low_rank_ridge(
     weights: NDArray[np.float64],
     penalty: float,
     rank: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+) -> Map:
     """Return down [D, r], up [r, R] and offset [R] of the best map of that rank.
 
     Parameters

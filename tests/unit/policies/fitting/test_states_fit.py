@@ -13,6 +13,7 @@ from specfit.core.errors import InvalidInputError
 from specfit.core.experts import ModelGeometry
 from specfit.core.observed import ObservedDraft, ObservedText
 from specfit.core.tree import DraftTree
+from specfit.policies.fitting.scored import Examples, likeliest
 from specfit.policies.fitting.scores import judge_experts
 from specfit.policies.fitting.states import (
     StateExamples,
@@ -60,6 +61,17 @@ def test_the_map_is_that_of_plain_least_squares(penalty: float, rank: int) -> No
     assert down.shape[1] == min(rank, WIDTH)
     expected = slow_ridge(x, y, counts, penalty, rank)
     np.testing.assert_allclose(x @ down @ up + offset, expected, atol=1e-9)
+
+
+def test_what_makes_the_examples_likeliest_is_taken() -> None:
+    """The first of two that say the same; scores that tell needed experts apart beat any other."""
+    generator = np.random.default_rng(2)
+    needs = (generator.random((30, 2, 8)) < 0.3).astype(np.float64)
+    examples = Examples(np.ones(30, np.int64), np.ones(30), needs)
+    told = {"noise": generator.standard_normal(needs.shape), "truth": needs, "again": needs}
+    slopes, _, best = likeliest(told, examples, lambda name: told[name])
+    assert best == "truth"
+    assert (slopes[1] > 2).all()
 
 
 def routers() -> NDArray[np.float32]:

@@ -10,7 +10,8 @@ import typer
 
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, print_table
-from specfit.cli.live_options import ModelOptions, with_options
+from specfit.cli.live_options import ModelOptions
+from specfit.cli.option_groups import with_options
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="TOML file to write.")]
 

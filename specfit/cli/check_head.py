@@ -11,7 +11,8 @@ import typer
 
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, print_table, print_text, progress
-from specfit.cli.live_options import ModelOptions, TargetOptions, with_options
+from specfit.cli.live_options import ModelOptions, TargetOptions
+from specfit.cli.option_groups import with_options
 
 if TYPE_CHECKING:
     from specfit.backends.head_check import Fit, HeadReport

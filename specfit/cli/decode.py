@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, progress
-from specfit.cli.live_options import LiveOptions, with_options
+from specfit.cli.live_options import LiveOptions
+from specfit.cli.option_groups import with_options
 
 if TYPE_CHECKING:
     from specfit.cli.live import Live

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, get_type_hints
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from specfit.cli import options
 from specfit.cli.input_specs import Acceptance, Predictor
+from specfit.cli.option_groups import OptionGroup
 
 if TYPE_CHECKING:
     from specfit.core.noise import Sampling
 
 
 @dataclass(frozen=True, kw_only=True)
-class TargetOptions:
+class TargetOptions(OptionGroup):
     """Which target is loaded, and where it runs; each field is an option of the command line.
 
     Parameters
@@ -118,48 +116,3 @@ class LiveOptions(ModelOptions):
             no_repeat_ngram_size=self.no_repeat_ngram_size,
             min_new_tokens=self.min_new_tokens,
         )
-
-
-def with_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Return the verb with its parameter of `TargetOptions`, or a kind of it, spread into options.
-
-    In the verb's signature an option for each field stands where that parameter stood; the verb
-    gets the object that holds what was given.
-    """
-    own = inspect.signature(verb, eval_str=True).parameters
-    group, kind = next((n, p.annotation) for n, p in own.items() if _is_group(p.annotation))
-    spread: list[inspect.Parameter] = []
-    for name, parameter in own.items():
-        spread += (
-            _parameters(kind)
-            if name == group
-            else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
-        )
-    names = [f.name for f in fields(kind)]
-
-    @functools.wraps(verb)
-    def run(**given: Any) -> None:
-        gathered = kind(**{name: given.pop(name) for name in names if name in given})
-        verb(**{group: gathered}, **given)
-
-    run.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in spread}
-    return run
-
-
-def _is_group(annotation: object) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, TargetOptions)
-
-
-def _parameters(kind: type[TargetOptions]) -> list[inspect.Parameter]:
-    """Return a keyword-only parameter for each field of a group of options."""
-    types = get_type_hints(kind, include_extras=True)
-    return [
-        inspect.Parameter(
-            f.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=f.default,
-            annotation=types[f.name],
-        )
-        for f in fields(kind)
-    ]

@@ -66,6 +66,12 @@ Profile = Annotated[
         "--profile", help="Hardware profile: a TOML file of `specfit calibrate`, or a name."
     ),
 ]
+Overlap = Annotated[
+    str | None,
+    typer.Option(
+        help="What hides copies: none, resident, layer or pass; by default the profile's."
+    ),
+]
 Prefetch = Annotated[
     str,
     typer.Option(

@@ -11,7 +11,8 @@ import typer
 
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, print_table, progress
-from specfit.cli.input_specs import Acceptance, Predictor
+from specfit.cli.option_groups import with_options
+from specfit.cli.replay_options import ReplayOptions
 from specfit.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -33,12 +34,6 @@ Plot = Annotated[
     typer.Option("--plot", help="Picture of the simulated speeds: a .png, and a .svg beside it."),
 ]
 
-Overlap = Annotated[
-    str | None,
-    typer.Option(
-        help="What hides copies: none, resident, layer or pass; by default the profile's."
-    ),
-]
 RunOn = Annotated[
     str | None,
     typer.Option(
@@ -52,18 +47,15 @@ Folder = Annotated[
 ]
 
 
+@with_options
 def replay(
+    *,
     trace: options.TraceFolder,
     policy: options.Policies = [],  # noqa: B006 - typer copies
     cache: options.Caches = [],  # noqa: B006 - typer copies
     settings: options.Settings = [],  # noqa: B006 - typer copies
     cost: options.RecordedCost = None,
-    profile: options.Profile = None,
-    model: options.TablesOf = None,
-    max_prompts: options.MaxPrompts = None,
-    predictor: Predictor = None,
-    acceptance: Acceptance = None,
-    overlap: Overlap = None,
+    replay_options: ReplayOptions,
     prefetch: options.RecordedPrefetch = None,
     host: options.RecordedHost = None,
     backend: RunOn = None,
@@ -113,14 +105,19 @@ def replay(
     check_can_write(*(path for path in (timeline, plot) if path is not None))
     for gap in reader.missing:
         print_note(f"warning: {gap}")
-    hardware = hardware_of(reader, profile, overlap)
-    inputs = chosen_inputs(reader.metadata, model, predictor, acceptance)
+    hardware = hardware_of(reader, replay_options.profile, replay_options.overlap)
+    inputs = chosen_inputs(
+        reader.metadata,
+        replay_options.model,
+        replay_options.predictor,
+        replay_options.acceptance,
+    )
     replayer = Replayer(
         reader,
         hardware,
         cost_from(cost or recorded_cost(reader.metadata), hardware),
         inputs,
-        max_prompts,
+        replay_options.max_prompts,
         prefetch=prefetch or reader.metadata.specs.get("prefetch") or "none",
         host=host,
     )

@@ -19,8 +19,8 @@ import typer
 import specfit
 from specfit.cli import options
 from specfit.cli.console import print_json, print_note, print_table, progress
-from specfit.cli.input_specs import Acceptance, Predictor
-from specfit.cli.replay import Overlap
+from specfit.cli.option_groups import with_options
+from specfit.cli.replay_options import ReplayOptions
 from specfit.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ FOLDER = re.compile(r"(?<=folder=)[^,]+")
 """The folder in the spec of a fitted input."""
 
 
+@with_options
 def sweep(
+    *,
     traces: Traces,
     out: Out,
     policy: options.Policies = ["autoregressive", "eagle3", "specfit"],  # noqa: B006 - typer copies
@@ -60,12 +62,7 @@ def sweep(
     bandwidth: Bandwidths = [],  # noqa: B006 - typer copies
     seed: Keys = [0],  # noqa: B006 - typer copies
     cost: options.Cost = "profile",
-    profile: options.Profile = None,
-    model: options.TablesOf = None,
-    max_prompts: options.MaxPrompts = None,
-    predictor: Predictor = None,
-    acceptance: Acceptance = None,
-    overlap: Overlap = None,
+    replay_options: ReplayOptions,
     prefetch: options.Prefetch = "none",
     host: options.HostOf = "none",
     jobs: Jobs = -1,
@@ -84,9 +81,7 @@ def sweep(
     links: list[float | None] = [bytes_per_s_of(text) for text in bandwidth]
     caches = with_sizes(cache or (["lru"] if size else ["lru:25%"]), size)
     cells = product(fingerprints, policy, caches, links or [None], seed)
-    evaluate = Evaluate(
-        cost, profile, model, max_prompts, predictor, acceptance, overlap, prefetch, host
-    )
+    evaluate = Evaluate(cost, replay_options, prefetch, host)
     evaluate.check(cells)
     with progress() as bars:
         task = bars.add_task("sweeping", total=len(cells))
@@ -159,12 +154,7 @@ class Evaluate:
     """
 
     cost: str
-    profile: str | None
-    model: str | None
-    max_prompts: int | None
-    predictor: str | None = None
-    acceptance: str | None = None
-    overlap: str | None = None
+    options: ReplayOptions
     prefetch: str = "none"
     host: str = "none"
     root: str = field(default_factory=lambda: str(Path.cwd()))
@@ -210,16 +200,12 @@ class Evaluate:
 
     def command(self, cell: Cell) -> str:
         """Return the command that makes the cell's row again."""
-        link, given = cell.h2d_bandwidth_bytes_per_s, self.max_prompts
+        link = cell.h2d_bandwidth_bytes_per_s
         words = ["specfit", "sweep", cell.trace, "--out", "again", "--policy", cell.policy]
         words += ["--cache", cell.cache, "--seed", str(cell.policy_key), "--cost", self.cost]
         words += [] if link is None else ["--bandwidth", f"{link / 1e9!r}GB/s"]
-        words += [] if self.profile is None else ["--profile", self.profile]
-        words += [] if self.model is None else ["--model", self.model]
-        words += [] if given is None else ["--max-prompts", str(given)]
-        words += [] if self.predictor is None else ["--predictor", self.predictor]
-        words += [] if self.acceptance is None else ["--acceptance", self.acceptance]
-        words += [] if self.overlap is None else ["--overlap", self.overlap]
+        for name, given in asdict(self.options).items():
+            words += [] if given is None else [f"--{name.replace('_', '-')}", str(given)]
         words += [] if self.prefetch == "none" else ["--prefetch", self.prefetch]
         words += [] if self.host == "none" else ["--host", self.host]
         return shlex.join(words)
@@ -243,16 +229,17 @@ class Evaluate:
         """Return what decides every row beside its cell."""
         from specfit.cli.manifest import manifest
 
-        given = None if self.profile is None else json.dumps(asdict(self._profile(self.profile)))
+        options, profile = self.options, self.options.profile
+        given = None if profile is None else json.dumps(asdict(self._profile(profile)))
         inputs = {self._inputs_digest(trace) for trace in traces}
         return manifest(
             cost=self.cost,
             given_profile=given,
-            model=self.model or "the trace's",
-            max_prompts=self.max_prompts,
-            predictor=self.predictor or "the model's",
-            acceptance=self.acceptance or "the model's",
-            overlap=self.overlap or "the profile's",
+            model=options.model or "the trace's",
+            max_prompts=options.max_prompts,
+            predictor=options.predictor or "the model's",
+            acceptance=options.acceptance or "the model's",
+            overlap=options.overlap or "the profile's",
             prefetch=self.prefetch,
             host_option=self.host,
             inputs_sha256=hashlib.sha256("".join(sorted(inputs)).encode()).hexdigest(),
@@ -264,8 +251,8 @@ class Evaluate:
 
         trace = self._path(cell.trace)
         reader = reader_once(trace, cell.trace_fingerprint)
-        profile = self.profile and self._path(self.profile)
-        hardware = hardware_of(reader, profile, self.overlap)
+        profile = self.options.profile and self._path(self.options.profile)
+        hardware = hardware_of(reader, profile, self.options.overlap)
         if cell.h2d_bandwidth_bytes_per_s is not None:
             hardware = replace(hardware, h2d_bandwidth_bytes_per_s=cell.h2d_bandwidth_bytes_per_s)
         inputs = inputs_once(
@@ -277,7 +264,7 @@ class Evaluate:
             hardware,
             cost,
             inputs,
-            self.max_prompts,
+            self.options.max_prompts,
             policy_key=cell.policy_key,
             prefetch=self.prefetch,
             host=host_from(self.host, reader.metadata),
@@ -290,7 +277,7 @@ class Evaluate:
 
     @property
     def _inputs(self) -> tuple[str | None, str | None]:
-        return self.predictor, self.acceptance
+        return self.options.predictor, self.options.acceptance
 
     def _input(self, spec: str | None) -> str | None:
         """Return the spec of an input with the paths in it below `root`."""
@@ -299,7 +286,7 @@ class Evaluate:
         return FOLDER.sub(lambda match: self._path(match[0]), self._at_root(spec))
 
     def _model(self) -> str | None:
-        return None if self.model is None else self._path(self.model)
+        return None if self.options.model is None else self._path(self.options.model)
 
     def _inputs_digest(self, trace: str) -> str:
         from specfit.cli.inputs import digest_of_inputs

@@ -10,7 +10,8 @@ import typer
 
 from specfit.cli import options
 from specfit.cli.console import live_console, print_note, print_text
-from specfit.cli.live_options import LiveOptions, with_options
+from specfit.cli.live_options import LiveOptions
+from specfit.cli.option_groups import with_options
 
 if TYPE_CHECKING:
     from specfit.cli.live import Live

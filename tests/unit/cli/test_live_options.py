@@ -12,8 +12,10 @@ import typer
 import typer.main
 from typer.testing import CliRunner
 
-from specfit.cli.live_options import LiveOptions, ModelOptions, TargetOptions, with_options
+from specfit.cli.live_options import LiveOptions, ModelOptions, TargetOptions
 from specfit.cli.main import app
+from specfit.cli.option_groups import with_options
+from specfit.cli.replay_options import ReplayOptions
 from specfit.core.errors import InvalidInputError
 from specfit.core.noise import Sampling
 
@@ -32,6 +34,20 @@ def test_every_verb_that_decodes_takes_every_live_option(verb: str) -> None:
     taken = parameters(verb)
     assert {f.name: f.default for f in fields(LiveOptions)} == {
         f.name: taken[f.name].default for f in fields(LiveOptions)
+    }
+
+
+def test_a_replay_and_a_sweep_take_every_option_of_replays() -> None:
+    """One meaning and one default each; what differs by default, as --host, is not among them."""
+    shared = {f.name: f.default for f in fields(ReplayOptions)}
+    for taken in map(parameters, ("replay", "sweep")):
+        assert {name: taken[name].default for name in shared} == shared
+    assert {f.name for f in fields(ReplayOptions)} == {
+        name
+        for name, of_sweep in parameters("sweep").items()
+        if name not in ("cache", "policy", "as_json")
+        and (of_replay := parameters("replay").get(name)) is not None
+        and (of_replay.help, of_replay.default) == (of_sweep.help, of_sweep.default)
     }
 
 

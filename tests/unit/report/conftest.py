@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from specfit.cli.replay_options import ReplayOptions
 from specfit.cli.sweep import Evaluate
 from specfit.core.tree import DraftPlan
 from specfit.sim.results import Results, read_results
@@ -34,7 +35,8 @@ def sweep_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     traces = {name: TraceReader(folder / name).fingerprint for name in ("wide", "narrow")}
     caches = with_sizes(["lru", "none"], ["25%", "50%"])
     cells = product(traces, POLICIES, caches, (None, 4e9))
-    evaluate = Evaluate("profile", "profile.toml", "model", 1, root=str(folder))
+    options = ReplayOptions(profile="profile.toml", model="model", max_prompts=1)
+    evaluate = Evaluate("profile", options, root=str(folder))
     context = evaluate.context(list(traces))
     run_sweep(cells, evaluate, folder / "sweep", context=context)
     return folder / "sweep"

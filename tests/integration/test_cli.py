@@ -82,9 +82,11 @@ def run_trace(tmp_path_factory: pytest.TempPathFactory, two: Path, profile: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cache", ["none", "lru:8", "lru:25%"])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("policy", "cache"), list(zip(POLICIES, ["none", "lru:25%", "lru:8"], strict=True))
+)
 def test_the_text_is_that_of_stock_transformers(twenty, profile, stock_texts, policy, cache):
+    """Every policy with every cache: `test_lossless.py`, without the command line."""
     made = run(
         "decode", "-p", policy, "-c", cache, "--prompts", twenty, "-n", 24, "--profile", profile
     )

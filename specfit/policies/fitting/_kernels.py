@@ -6,6 +6,8 @@ as everywhere; S depth slots, B age buckets, R rows of the parent table.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +15,25 @@ from specfit.core._jit import kernel
 from specfit.core.history import NEVER
 from specfit.policies.log_odds import FIT_FLOOR, log_odds_of
 from specfit.policies.predictors._kernels import bucket_of, scale_to_total
+
+
+class Nodes(NamedTuple):
+    """The nodes of a sample: base log odds, and what bends them."""
+
+    base: NDArray[np.float32]  # [n, L, E]
+    parent_rows: NDArray[np.int64]  # [n], of the model's effects
+    slots: NDArray[np.int32]  # [n], of the model's ages
+    buckets: NDArray[np.uint8]  # [T, L, E], of each expert's age before a token of the stream
+    roots: NDArray[np.int64]  # [n], the token of the stream that is the root
+    needed: NDArray[np.bool_]  # [n, L, E]
+
+
+class Model(NamedTuple):
+    """Parameters in log odds; the arrays are changed in place."""
+
+    effects: NDArray[np.float64]  # [R, L, E]
+    ages: NDArray[np.float64]  # [S, L, B]
+    slopes: NDArray[np.float64]  # [2, L]
 
 
 @kernel
@@ -92,38 +113,25 @@ def _probs_of(
 
 
 @kernel
-def add_scores(
-    base: NDArray[np.float32],
-    parent_rows: NDArray[np.int64],
-    effects: NDArray[np.float64],
-    slots: NDArray[np.int32],
-    buckets: NDArray[np.uint8],
-    roots: NDArray[np.int64],
-    age_logits: NDArray[np.float64],
-    slopes: NDArray[np.float64],
-    needed: NDArray[np.bool_],
-    total: float,
-    effect_sums: NDArray[np.float64],
-    age_sums: NDArray[np.float64],
-    slope_sums: NDArray[np.float64],
-) -> float:
+def add_scores(nodes: Nodes, model: Model, total: float, sums: Model) -> float:
     """Add the log likelihood's derivatives at the current parameters; return minus its value.
 
-    A node's log odds are slopes[0, l] base + slopes[1, l] effects[parent row] + age_logits[slot,
-    bucket], then scaled to sum to `total`. effect_sums [2, R, L, E], age_sums [2, S, L, B] and
-    slope_sums [2, 2, L] gain the gradient at index 0 and the curvature at index 1.
+    A node's log odds are slopes[0, l] base + slopes[1, l] effects[parent row] + ages[slot, bucket],
+    then scaled to sum to `total`. The arrays of `sums` have one more axis in front, and gain the
+    gradient at index 0 and the curvature at index 1.
     """
+    base, needed, effects = nodes.base, nodes.needed, model.effects
     num_nodes, num_layers, num_experts = base.shape
     odds = np.empty(num_experts, np.float32)
     probs = np.empty(num_experts, np.float32)
     loss = 0.0
     for i in range(num_nodes):
-        row, slot = parent_rows[i], slots[i]
+        row, slot = nodes.parent_rows[i], nodes.slots[i]
         for layer in range(num_layers):
-            bucket = buckets[roots[i], layer]
+            bucket = nodes.buckets[nodes.roots[i], layer]
             _probs_of(
-                base[i, layer], effects[row, layer], age_logits[slot, layer], bucket,
-                slopes[:, layer], total, odds, probs,
+                base[i, layer], effects[row, layer], model.ages[slot, layer], bucket,
+                model.slopes[:, layer], total, odds, probs,
             )  # fmt: skip
             for e in range(num_experts):
                 prob = min(max(float(probs[e]), FIT_FLOOR), 1.0 - FIT_FLOOR)
@@ -132,28 +140,21 @@ def add_scores(
                 curve = prob * (1.0 - prob)
                 loss -= np.log(prob if is_needed else 1.0 - prob)
                 effect, x = effects[row, layer, e], float(base[i, layer, e])
-                effect_sums[0, row, layer, e] += miss
-                effect_sums[1, row, layer, e] += curve
-                age_sums[0, slot, layer, bucket[e]] += miss
-                age_sums[1, slot, layer, bucket[e]] += curve
-                slope_sums[0, 0, layer] += miss * x
-                slope_sums[1, 0, layer] += curve * x * x
-                slope_sums[0, 1, layer] += miss * effect
-                slope_sums[1, 1, layer] += curve * effect * effect
+                sums.effects[0, row, layer, e] += miss
+                sums.effects[1, row, layer, e] += curve
+                sums.ages[0, slot, layer, bucket[e]] += miss
+                sums.ages[1, slot, layer, bucket[e]] += curve
+                sums.slopes[0, 0, layer] += miss * x
+                sums.slopes[1, 0, layer] += curve * x * x
+                sums.slopes[0, 1, layer] += miss * effect
+                sums.slopes[1, 1, layer] += curve * effect * effect
     return loss
 
 
 @kernel
 def novelty_slope(
-    base: NDArray[np.float32],
-    parent_rows: NDArray[np.int64],
-    effects: NDArray[np.float64],
-    slots: NDArray[np.int32],
-    buckets: NDArray[np.uint8],
-    roots: NDArray[np.int64],
-    age_logits: NDArray[np.float64],
-    slopes: NDArray[np.float64],
-    needed: NDArray[np.bool_],
+    nodes: Nodes,
+    model: Model,
     total: float,
     depths: NDArray[np.int32],
     follows: NDArray[np.bool_],
@@ -165,6 +166,7 @@ def novelty_slope(
     Only drafted nodes that follow the text count, and of their experts those that none of the nodes
     above needs: the rows of stream [T, L, K] from the root on.
     """
+    base, roots = nodes.base, nodes.roots
     num_nodes, num_layers, num_experts = base.shape
     odds = np.empty(num_experts, np.float32)
     probs = np.empty(num_experts, np.float32)
@@ -180,13 +182,14 @@ def novelty_slope(
                 for k in range(stream.shape[2]):
                     is_new[stream[place, layer, k]] = False
             _probs_of(
-                base[i, layer], effects[parent_rows[i], layer], age_logits[slots[i], layer],
-                buckets[roots[i], layer], slopes[:, layer], total, odds, probs,
+                base[i, layer], model.effects[nodes.parent_rows[i], layer],
+                model.ages[nodes.slots[i], layer], nodes.buckets[roots[i], layer],
+                model.slopes[:, layer], total, odds, probs,
             )  # fmt: skip
             for e in range(num_experts):
                 if is_new[e]:
                     given = probs[e] * (probs[e] + left * (1.0 - probs[e]))
                     given = min(max(given, FIT_FLOOR), 1.0 - FIT_FLOOR)
                     change = probs[e] * (1.0 - probs[e]) * left_by
-                    slope += change / (given if needed[i, layer, e] else given - 1.0)
+                    slope += change / (given if nodes.needed[i, layer, e] else given - 1.0)
     return slope

@@ -8,14 +8,19 @@ one a temperature of the target: a text that is drawn wanders more among the exp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core.experts import ExpertCoverage, ModelGeometry
 from specfit.core.history import NEVER
-from specfit.policies.fitting._kernels import add_scores, age_buckets, novelty_slope
+from specfit.policies.fitting._kernels import (
+    Model,
+    Nodes,
+    add_scores,
+    age_buckets,
+    novelty_slope,
+)
 from specfit.policies.fitting.routing_sample import RoutingSample
 from specfit.policies.fitting.token_counts import TokenCounts
 from specfit.policies.predictors.expert_table import NO_PARENT, ExpertTable
@@ -43,42 +48,6 @@ NOVELTY_STEP = 1 / 128
 
 _EFFECT_STEPS = 5
 _CALIBRATION_STEPS = 12
-
-
-@dataclass(eq=False)
-class _Data:
-    """A sample in the form that the kernel reads: base log odds [n, L, E] and what bends them."""
-
-    base: NDArray[np.float32]
-    parent_rows: NDArray[np.int64]
-    slots: NDArray[np.int32]
-    buckets: NDArray[np.uint8]
-    roots: NDArray[np.int64]
-    needed: NDArray[np.bool_]
-
-
-_Arguments = tuple[
-    NDArray[np.float32],
-    NDArray[np.int64],
-    NDArray[np.float64],
-    NDArray[np.int32],
-    NDArray[np.uint8],
-    NDArray[np.int64],
-    NDArray[np.float64],
-    NDArray[np.float64],
-    NDArray[np.bool_],
-    float,
-]
-"""What every kernel that walks a sample's nodes takes first; see `add_scores`."""
-
-
-@dataclass(eq=False)
-class _Model:
-    """Parameters in log odds: effects [R, L, E], ages [S, L, B], slopes [2, L]."""
-
-    effects: NDArray[np.float64]
-    ages: NDArray[np.float64]
-    slopes: NDArray[np.float64]
 
 
 def fit_expert_table(
@@ -117,10 +86,10 @@ def fit_expert_table(
     return _to_table(counts, temperatures, models, novelty, geometry, fitted_on)
 
 
-def _prepare(sample: RoutingSample, needed: NDArray[np.bool_], base: NDArray[np.float32]) -> _Data:
+def _prepare(sample: RoutingSample, needed: NDArray[np.bool_], base: NDArray[np.float32]) -> Nodes:
     buckets = np.empty((len(sample.stream), *needed.shape[1:]), np.uint8)
     age_buckets(sample.stream, sample.texts, np.array(AGE_EDGES), buckets)
-    return _Data(
+    return Nodes(
         base=base,
         parent_rows=np.where(sample.parent_tokens == NO_PARENT, 0, sample.parent_tokens + 1),
         slots=np.minimum(sample.depths, NUM_DEPTHS - 1).astype(np.int32),
@@ -130,10 +99,10 @@ def _prepare(sample: RoutingSample, needed: NDArray[np.bool_], base: NDArray[np.
     )
 
 
-def _fit_effects(data: _Data, geometry: ModelGeometry, penalty: float) -> _Model:
+def _fit_effects(data: Nodes, geometry: ModelGeometry, penalty: float) -> Model:
     """Fit the parent tokens' effects, pulled to 0 by `penalty`, and the ages' along with them."""
     shape = (geometry.num_layers, geometry.num_experts)
-    model = _Model(
+    model = Model(
         effects=np.zeros((geometry.vocab_size + 1, *shape)),  # row 0: no parent, no effect
         ages=np.zeros((NUM_DEPTHS, geometry.num_layers, len(AGE_EDGES) + 1)),
         slopes=np.ones((2, geometry.num_layers)),
@@ -141,36 +110,36 @@ def _fit_effects(data: _Data, geometry: ModelGeometry, penalty: float) -> _Model
     for _ in range(_EFFECT_STEPS):
         sums, _loss = _scores(data, model, geometry.experts_per_token)
         gradient = sums.effects[0] - penalty * model.effects
-        model.effects += _step(gradient, sums.effects[1] + penalty)
+        model.effects[...] += _step(gradient, sums.effects[1] + penalty)
         model.effects[0] = 0.0
-        model.ages += _step(sums.ages[0], sums.ages[1] + 1.0)
+        model.ages[...] += _step(sums.ages[0], sums.ages[1] + 1.0)
     return model
 
 
-def _calibrate(samples: Sequence[_Data], model: _Model, total: int) -> list[_Model]:
+def _calibrate(samples: Sequence[Nodes], model: Model, total: int) -> list[Model]:
     """Fit the slopes to all samples, the ages' effects to each; all else is held.
 
     Returns
     -------
-    list of _Model
+    list of Model
         One a sample.
     """
-    models = [replace(model, ages=model.ages.copy()) for _ in samples]
+    models = [model._replace(ages=model.ages.copy()) for _ in samples]
     for _ in range(_CALIBRATION_STEPS):
         scores = [_scores(data, m, total)[0] for data, m in zip(samples, models, strict=True)]
         mean = np.mean([m.ages for m in models], axis=0)
         for own, sums in zip(models, scores, strict=True):
             gradient = sums.ages[0] - TEMPERATURE_PENALTY * (own.ages - mean)
-            own.ages += _step(gradient, sums.ages[1] + TEMPERATURE_PENALTY + 1.0)
+            own.ages[...] += _step(gradient, sums.ages[1] + TEMPERATURE_PENALTY + 1.0)
         slopes = np.sum([sums.slopes for sums in scores], axis=0)
-        model.slopes += 0.5 * _step(slopes[0], slopes[1] + 1.0)  # all models share them
+        model.slopes[...] += 0.5 * _step(slopes[0], slopes[1] + 1.0)  # all models share them
     return models
 
 
 def _fit_novelty(
     samples: Sequence[RoutingSample],
-    prepared: Sequence[_Data],
-    models: Sequence[_Model],
+    prepared: Sequence[Nodes],
+    models: Sequence[Model],
     total: int,
 ) -> float:
     """Return the likeliest novelty, rounded; 1 where no node follows the text below a root."""
@@ -189,10 +158,10 @@ def _fit_novelty(
 
 
 def _novelty_slope(
-    sample: RoutingSample, data: _Data, model: _Model, total: int, novelty: float
+    sample: RoutingSample, data: Nodes, model: Model, total: int, novelty: float
 ) -> float:
-    shared = _arguments(data, model, total)
-    return float(novelty_slope(*shared, sample.depths, sample.follows, sample.stream, novelty))
+    depths, follows, stream = sample.depths, sample.follows, sample.stream
+    return float(novelty_slope(data, model, float(total), depths, follows, stream, novelty))
 
 
 def _step(gradient: NDArray[np.float64], curvature: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -200,33 +169,16 @@ def _step(gradient: NDArray[np.float64], curvature: NDArray[np.float64]) -> NDAr
     return np.clip(gradient / curvature, -1.0, 1.0)
 
 
-def _scores(data: _Data, model: _Model, total: int) -> tuple[_Model, float]:
+def _scores(data: Nodes, model: Model, total: int) -> tuple[Model, float]:
     """Return gradient (index 0) and curvature (index 1) of each parameter, and the loss."""
-    sums = _Model(*(np.zeros((2, *a.shape)) for a in (model.effects, model.ages, model.slopes)))
-    loss = add_scores(*_arguments(data, model, total), sums.effects, sums.ages, sums.slopes)
-    return sums, loss
-
-
-def _arguments(data: _Data, model: _Model, total: int) -> _Arguments:
-    """Return a sample and parameters as the kernels take them."""
-    return (
-        data.base,
-        data.parent_rows,
-        model.effects,
-        data.slots,
-        data.buckets,
-        data.roots,
-        model.ages,
-        model.slopes,
-        data.needed,
-        float(total),
-    )
+    sums = Model(*(np.zeros((2, *a.shape)) for a in (model.effects, model.ages, model.slopes)))
+    return sums, add_scores(data, model, float(total), sums)
 
 
 def _to_table(
     counts: TokenCounts,
     temperatures: Sequence[float],
-    models: Sequence[_Model],
+    models: Sequence[Model],
     novelty: float,
     geometry: ModelGeometry,
     fitted_on: str,

@@ -1,14 +1,14 @@
 """What every rival is tried with: its published parameters first, then a small grid.
 
-Trees are cut to what the traces hold: `top_k` 8 up to depth 4, `top_k` 1, 2 and 4 up to depth 6,
-chains up to 12. Where a paper's tree is larger, the first entry is the largest that is recorded.
+Trees are cut to what the traces hold: `top_k` 8 up to depth 4, 4 up to depth 6, 2 and chains up to
+12. Where a paper's tree is larger, the first entry is the largest that is recorded.
 """
 
 from __future__ import annotations
 
 from specfit.core.tree import DraftPlan
 
-PLANS = (DraftPlan(12, 1, 64), DraftPlan(6, 2, 64), DraftPlan(6, 4, 128), DraftPlan(4, 8, 256))
+PLANS = (DraftPlan(12, 1, 64), DraftPlan(12, 2, 64), DraftPlan(6, 4, 128), DraftPlan(4, 8, 256))
 """Plans whose pools hold every tree of the grids."""
 
 GRIDS: dict[str, tuple[str, ...]] = {

@@ -38,7 +38,7 @@ from specfit.sim.trace import TraceReader
 
 DATA = Path(__file__).parents[1] / "specfit" / "data"
 RESULTS = Path(__file__).parent / "results"
-PLANS = (DraftPlan(6, 2, 64), DraftPlan(6, 4, 64))
+PLANS = (DraftPlan(8, 2, 64), DraftPlan(6, 4, 64))
 
 
 def profile() -> HardwareProfile:

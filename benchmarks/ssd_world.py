@@ -38,7 +38,7 @@ from specfit.sim.synth.world import RoutingWorld
 from specfit.sim.trace import TraceReader, TraceWriter, metadata_of
 from specfit.sim.trace.metadata import TraceMetadata
 
-PLANS = (DraftPlan(6, 2, 64), DraftPlan(6, 4, 64), DraftPlan(4, 8, 64), DraftPlan(8, 1, 16))
+PLANS = (DraftPlan(8, 2, 64), DraftPlan(6, 4, 64), DraftPlan(4, 8, 64), DraftPlan(8, 1, 16))
 """Plans whose pools hold every tree that EAGLE-3 is tuned over, and those of `specfit`."""
 
 PREDICTOR = "token-table"

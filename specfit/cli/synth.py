@@ -13,7 +13,7 @@ from specfit.cli.console import print_json, print_note, print_table, progress
 if TYPE_CHECKING:
     from specfit.sim.synth.fit import Line
 
-DEFAULT_PLANS = ("eagle3:depth=4,top_k=8,max_nodes=32", "eagle3:depth=6,top_k=2", "chain:depth=8")
+DEFAULT_PLANS = ("eagle3:depth=4,top_k=8,max_nodes=32", "eagle3:depth=8,top_k=2", "chain:depth=8")
 
 TaskName = Annotated[
     str, typer.Option("--task", "-t", help="[bold]gsm8k[/bold] or [bold]cnn-dm[/bold].")

@@ -68,7 +68,7 @@ class SpecFit(Policy):
         neighbours. Where compute hides copies, or a table prices them, all are.
     """
 
-    depth: int = 5
+    depth: int = 8
     top_k: int = 2
     max_nodes: int = 64
     discount: float = 0.8

@@ -41,7 +41,7 @@ NEAR = 8
 """How far from its place in the text a node beside the text may take its experts."""
 
 FIRST_ACCEPTANCE = 0.75
-PLANS = (DraftPlan(4, 8, 32), DraftPlan(6, 2, 60), DraftPlan(8, 1, 60))
+PLANS = (DraftPlan(4, 8, 32), DraftPlan(8, 2, 60), DraftPlan(8, 1, 60))
 
 UNKNOWN = (
     "token ids: they are drawn",

@@ -22,7 +22,7 @@ from specfit.testing.toy import ToyBackend, toy_backend
 
 CACHE = "lru:50%"
 POLICY = Eagle3(depth=4, top_k=3, max_nodes=12)
-PLANS = (DraftPlan(4, 3, 64), DraftPlan(5, 2, 64))
+PLANS = (DraftPlan(4, 3, 64), DraftPlan(8, 2, 64))
 REQUESTS = tuple(Request(tuple(range(1, 10 + i)), 24, frozenset({3})) for i in range(3))
 
 

@@ -120,7 +120,8 @@ class SpecFit(Policy):
         terms = self._charged(cycle)
         self._search.start(terms, max_nodes=self.max_nodes, layers=self._layers)
         depth = min(self.depth, cycle.max_depth)
-        chances = [cycle.acceptance.continuation(d, self.top_k) for d in range(1, depth + 1)]
+        # The best child's alone: to have its siblings' chances too, all would have to be verified.
+        chances = [cycle.acceptance.continuation(d, 1) for d in range(1, depth + 1)]
         self._growth = np.array(chances, np.float64)
         if depth < 1 or not self._can_grow(cycle, depth):
             return DraftPlan.plain()

@@ -77,7 +77,7 @@ class SpecFit(Policy):
     longest_pause: int = 2
     decision_s: float = 2e-4
     miss_memory: float = 0.95
-    max_layers: int = 6
+    max_layers: int = 4
     _pricer: ProbPricer = field(init=False, repr=False, compare=False)
     _search: LevelSearch = field(init=False, repr=False, compare=False)
     _growth: NDArray[np.float64] = field(init=False, repr=False, compare=False)

@@ -24,7 +24,7 @@ def test_predicted_misses_and_seconds_are_realised(cache: str) -> None:
     surprises = []
     for first in range(3):
         backend = toy_backend(cache, geometry=GEOMETRY)
-        policy = SpecFit(decision_s=0.0, longest_pause=0)  # a cycle that rests predicts nothing
+        policy = SpecFit(decision_s=0.0, longest_pause=0, max_layers=6)  # every cycle, all layers
         for record in run_toy(policy, backend, Request((first, 7, 5), 60)).cycles[:-8]:
             prediction = record.outcome.selection.prediction
             assert prediction is not None

@@ -224,11 +224,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     places = [(r, b * 1e9) for r in options.resident for b in options.bandwidths]
     missed, worlds, replay_s = [], {}, 0.0
-    for world in WORLDS:
-        if world.name not in options.worlds:
-            continue
-        num_texts = {"train": options.num_prompts, "test": options.num_judged}
-        prepare(world, options.folder, num_texts, options.tokens)
+    chosen = [world for world in WORLDS if world.name in options.worlds]
+    num_texts = {"train": options.num_prompts, "test": options.num_judged}
+    prepare(chosen, options.folder, num_texts, options.tokens)
+    for world in chosen:
         bench = Bench(world, options.folder, options.jobs)
         found = run(bench, places)
         replay_s += sum(bench.replay_s)

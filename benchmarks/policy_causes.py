@@ -143,11 +143,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/policies"))
     parser.add_argument("--out", type=Path, help="file that gains a JSON line a world")
     options = parser.parse_args(arguments)
-    for world in WORLDS:
-        if world.name not in options.worlds:
-            continue
-        num_texts = {"train": options.num_prompts, "test": options.num_judged}
-        prepare(world, options.folder, num_texts, options.tokens)
+    chosen = [world for world in WORLDS if world.name in options.worlds]
+    num_texts = {"train": options.num_prompts, "test": options.num_judged}
+    prepare(chosen, options.folder, num_texts, options.tokens)
+    for world in chosen:
         rows = []
         for row in rows_of(world.trace(options.folder, "test")):
             rows.append(row)

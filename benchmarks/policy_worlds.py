@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -142,21 +142,26 @@ WORLDS = (
 )
 
 
-def prepare(world: World, folder: Path, num_texts: Mapping[str, int], num_tokens: int) -> None:
-    """Write the traces that are not there, both halves at once, and fit what is to be fitted.
+def prepare(
+    worlds: Sequence[World], folder: Path, num_texts: Mapping[str, int], num_tokens: int
+) -> None:
+    """Write the traces that are not there, on all processors, and fit what is to be fitted.
 
     Parameters
     ----------
     num_texts : mapping of str to int
         Texts of each half, at most.
     """
-    missing = [h for h in HALVES if not (world.trace(folder, h) / "metadata.json").is_file()]
-    write = joblib.delayed(world.write)
-    jobs = (write(h, world.trace(folder, h), num_texts[h], num_tokens) for h in missing)
-    joblib.Parallel(n_jobs=2)(jobs)
-    fitted = folder / world.name / "inputs" / (world.predictor or "")
-    if world.predictor and not fitted.is_dir():
-        fit_inputs(world.trace(folder, "train"), world.predictor, fitted)
+    halves = [(world, half) for half in reversed(HALVES) for world in worlds]  # the longest first
+    missing = [(w, h) for w, h in halves if not (w.trace(folder, h) / "metadata.json").is_file()]
+    joblib.Parallel(n_jobs=-1)(
+        joblib.delayed(world.write)(half, world.trace(folder, half), num_texts[half], num_tokens)
+        for world, half in missing
+    )
+    for world in worlds:
+        fitted = folder / world.name / "inputs" / (world.predictor or "")
+        if world.predictor and not fitted.is_dir():
+            fit_inputs(world.trace(folder, "train"), world.predictor, fitted)
 
 
 def fit_inputs(trace: Path, kind: str, folder: Path) -> None:

@@ -31,14 +31,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.ssd_decode import ALL, Decoded, PromptedBackend, decode, row_of
+from benchmarks.ssd_decode import ALL, Decoded, PromptedBackend, decode, rotated, row_of
 from benchmarks.ssd_profile import fitted, probed, simulated, tuned, unmeasured
 from benchmarks.ssd_room import bank_of, check_room, layers_that_fit, say, slots_for
 from benchmarks.ssd_world import Slice, fitted_inputs, sequential_bytes_per_s, write_trace
@@ -82,6 +82,10 @@ class Bench:
         Makes a fresh predictor and acceptance model.
     num_threads : int
         Reads at once.
+    rounds : int
+        Times that each text is decoded under each policy.
+    sequential : list
+        Gains how fast the file is read from end to end, once a text and round.
     """
 
     bank: FileBank
@@ -90,6 +94,8 @@ class Bench:
     test: Mapping[str, TraceReader]
     inputs: Callable[[], Inputs]
     num_threads: int
+    rounds: int
+    sequential: list[dict[str, float]] = field(default_factory=list)
 
     def rows(self, cache: str, num_cycles: int) -> list[dict[str, Any]]:
         """Calibrate, tune and decode with one cache; return a row a task and policy."""
@@ -112,9 +118,13 @@ class Bench:
                 simulated(trace, request, policy, cache, profile, self.inputs())
             inputs = {policy: self.inputs() for policy in policies}
             decoded = []
-            for text in decode(self.texts(), machine, cache, profile, inputs, probes, blocks):
+            texts = self.texts() * self.rounds
+            orders = [rotated(policies, number, len(self.texts())) for number in range(len(texts))]
+            for text in decode(texts, orders, machine, cache, profile, inputs, probes, blocks):
                 decoded.append(text)
-                say(f"{cache}: {said_of(text)} ({len(decoded)} of {self.num_decodings})")
+                say(f"{cache}: {said_of(text)} ({len(decoded)} of {3 * len(texts)})")
+                if len(decoded) % 3 == 0:
+                    self.read_a_layer()
         apart = {
             task: self.simulated(task, trees.apart[task], cache, profile) for task in self.test
         }
@@ -132,10 +142,12 @@ class Bench:
             for policy in policies
         ]
 
-    @property
-    def num_decodings(self) -> int:
-        """Texts, each once a policy."""
-        return 3 * len(self.texts())
+    def read_a_layer(self) -> None:
+        """Time a sequential read of a layer, another one each time."""
+        layer = len(self.sequential) % self.part.num_layers
+        self.sequential.append(
+            sequential_bytes_per_s(self.bank, self.num_threads, range(layer, layer + 1))
+        )
 
     def texts(self) -> list[tuple[str, TraceReader, Request]]:
         """Return the texts to measure on, the tasks by turns."""
@@ -175,7 +187,7 @@ def prepared(folder: Path, part: Slice, given: argparse.Namespace) -> Bench:
     inputs = fitted_inputs(list(texts["train"].values()), place / "inputs")
     say("predictor and acceptance model fitted")
     bank = bank_of(folder, part)
-    return Bench(bank, part, texts["train"], texts["test"], inputs, given.threads)
+    return Bench(bank, part, texts["train"], texts["test"], inputs, given.threads, given.rounds)
 
 
 def measure_all(folder: Path, part: Slice, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -185,14 +197,12 @@ def measure_all(folder: Path, part: Slice, given: argparse.Namespace) -> Iterato
     bench = prepared(folder, part, given)
     if given.only_prepare:
         return
-    bank = bench.bank
     rows: list[dict[str, Any]] = []
-    read_speeds: list[dict[str, float]] = []
     for gib in given.cache_gib:
-        read_speeds.append(sequential_bytes_per_s(bank, given.threads, a_few_layers(part)))
+        before = len(bench.sequential)
         found = bench.rows(f"lru:{slots_for(gib)}", given.calibration_cycles)
-        read_speeds.append(sequential_bytes_per_s(bank, given.threads, a_few_layers(part)))
-        peak = max(np.median([s[name] for s in read_speeds[-2:]]) for name in read_speeds[0])
+        reads = bench.sequential[before:]
+        peak = max(np.median([read[way] for read in reads]) for way in reads[0])
         for row in found:
             rows.append(
                 {"cache_gib_of_48_layers": gib, "sequential_bytes_per_s": float(peak), **row}
@@ -201,9 +211,9 @@ def measure_all(folder: Path, part: Slice, given: argparse.Namespace) -> Iterato
         yield {
             "what": WHAT,
             **settings_of(part, given),
-            "io": bank.file.io,
+            "io": bench.bank.file.io,
             "rows": rows,
-            "sequential_reads_bytes_per_s": read_speeds,
+            "sequential_reads_bytes_per_s": bench.sequential,
             "seconds_in_all": time.perf_counter() - started,
             "load_average_after": os.getloadavg(),
             "manifest": manifest(
@@ -212,12 +222,6 @@ def measure_all(folder: Path, part: Slice, given: argparse.Namespace) -> Iterato
                 machine=platform.platform(),
             ),
         }
-
-
-def a_few_layers(part: Slice) -> range:
-    """Return layers from the middle, so many that reading them takes a second or more."""
-    few = min(2, part.num_layers)
-    return range((part.num_layers - few) // 2, (part.num_layers + few) // 2)
 
 
 def settings_of(part: Slice, given: argparse.Namespace) -> dict[str, Any]:
@@ -229,6 +233,7 @@ def settings_of(part: Slice, given: argparse.Namespace) -> dict[str, Any]:
         "expert_bytes": part.geometry.expert_bytes,
         "read_threads": given.threads,
         "prompts": given.prompts,
+        "rounds": given.rounds,
         "train_prompts": given.train_prompts,
         "calibration_cycles": given.calibration_cycles,
         "tokens": given.tokens,
@@ -299,6 +304,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--task", nargs="+", default=["gsm8k", "cnn-dm"])
     parser.add_argument("--cache-gib", nargs="+", type=float, default=[8, 16])
     parser.add_argument("--prompts", type=int, default=3, help="a task, to measure on")
+    parser.add_argument("--rounds", type=int, default=2, help="times that each is decoded")
     parser.add_argument("--train-prompts", type=int, default=4, help="a task, to tune on")
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--calibration-cycles", type=int, default=3, help="of a probe and task")

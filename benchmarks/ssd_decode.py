@@ -84,6 +84,7 @@ class Decoded:
 
 def decode(
     texts: Sequence[tuple[str, TraceReader, Request]],
+    orders: Sequence[Sequence[str]],
     passes: ForcedExperts,
     cache: str,
     profile: HardwareProfile,
@@ -93,8 +94,8 @@ def decode(
 ) -> Iterator[Decoded]:
     """Decode each text under one policy after the other, all with the same slots.
 
-    The slots are filled anew before each. The order of the policies is rotated from text to text,
-    so that a disk whose speed drifts is as fast for one as for another.
+    The slots are filled anew before each. The order of the policies should change from text to
+    text, so that a disk whose speed drifts is as fast for one as for another.
 
     The profile is fitted before each text and policy: on the probes and on the last `RECENT` texts
     and policies, among them the same text under the policies before. So it knows how long that
@@ -105,6 +106,8 @@ def decode(
     ----------
     texts : sequence of (task, trace, request)
         In the order in which they are decoded.
+    orders : sequence of sequence of str
+        The policies of each text, in order.
     passes : ForcedExperts
         The slots.
     inputs : mapping
@@ -113,8 +116,8 @@ def decode(
         The experts, to fill slots with.
     """
     recent: deque[tuple[CycleRecord, ...]] = deque(maxlen=RECENT)
-    for number, (task, trace, request) in enumerate(texts):
-        for policy in rotated(tuple(inputs), number):
+    for (task, trace, request), policies in zip(texts, orders, strict=True):
+        for policy in policies:
             if recent:
                 profile = fitted([*probes, *chain(*recent)], profile.expert_bytes)
             result, link = measured(trace, request, policy, passes, profile, inputs[policy], blocks)
@@ -123,9 +126,9 @@ def decode(
             yield Decoded(task, policy, result, again, link)
 
 
-def rotated(policies: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """Return the order of the policies on a text, by its number."""
-    first = number % len(policies)
+def rotated(policies: tuple[str, ...], number: int, num_texts: int) -> tuple[str, ...]:
+    """Return the order of the policies on a text, by its number; another in each round of texts."""
+    first = (number % num_texts + number // num_texts) % len(policies)
     return policies[first:] + policies[:first]
 
 

@@ -27,8 +27,9 @@ def _setting(report: dict[str, Any]) -> str:
     manifest = report["manifest"]
     return (
         f"`benchmarks/results/ssd.json`, commit {manifest['commit']}: **{report['layers']} of the "
-        f"48 layers**, {report['prompts']} texts of {report['tokens']} tokens\na task, torch "
-        f"threads: {manifest['torch_threads']}, load average afterwards "
+        f"48 layers**, {report['prompts']} texts of {report['tokens']} tokens\na task, each "
+        f"decoded {report.get('rounds', 1)} times under each policy, torch threads: "
+        f"{manifest['torch_threads']}, load average afterwards "
         f"{report['load_average_after'][0]:.0f}. Tokens a second are those of that many layers of\n"
         f"experts, *measured*; routing, drafts and acceptance are *synthetic*. `all` is the texts "
         f"of all tasks together;\nerror is the median of predicted against measured cycle time; a "

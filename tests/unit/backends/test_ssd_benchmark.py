@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from benchmarks import ssd, ssd_decode, ssd_page, ssd_room
-from benchmarks.ssd_decode import PromptedBackend, decode
+from benchmarks.ssd_decode import PromptedBackend, decode, rotated
 from benchmarks.ssd_profile import GRID, PROBES, fitted, probed, tuned, unmeasured
 from benchmarks.ssd_world import Slice, sequential_bytes_per_s, write_trace
 from specfit.backends.file_bank import in_memory
@@ -100,7 +100,8 @@ def test_policies_share_slots_and_each_finds_what_the_prompt_leaves(tmp_path: Pa
         probes = probed(PromptedBackend(trace, passes, blank, blocks), 2)
         assert [len(record.outcome.verification.nodes) for record in probes[::2]] == [1, 5, 3]
         found = []
-        for text in decode(texts, passes, "lru:18", blank, inputs, probes, blocks):
+        orders = [policies, rotated(policies, 1, 2)]
+        for text in decode(texts, orders, passes, "lru:18", blank, inputs, probes, blocks):
             assert passes.store.slot_bytes_are_current()
             found.append(text)
     assert [text.policy for text in found[:3]] == list(policies)
@@ -110,6 +111,13 @@ def test_policies_share_slots_and_each_finds_what_the_prompt_leaves(tmp_path: Pa
     for text in found:
         misses = sum(c.outcome.verification.num_misses.sum() for c in text.result.cycles)
         assert text.link.num_copies == misses, "filling the slots is not counted"
+
+
+def test_each_text_has_each_policy_first_in_some_round() -> None:
+    for num_texts in (1, 2, 3, 6):
+        firsts = [rotated(("a", "b", "c"), number, num_texts)[0] for number in range(3 * num_texts)]
+        for text in range(num_texts):
+            assert set(firsts[text::num_texts]) == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize(("available", "match"), [(10, "smaller cache"), (40, "another disk")])

@@ -1,5 +1,4 @@
-"""Decodes texts forced, under one policy after the other, and compares every cycle with the
-simulator's."""
+"""Decodes texts forced, under one policy after the other; compares cycles with the simulator's."""
 
 from __future__ import annotations
 

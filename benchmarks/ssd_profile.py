@@ -40,7 +40,7 @@ GRID = (
 
 
 def unmeasured(expert_bytes: int) -> HardwareProfile:
-    """Return a profile to start from: a second a copy, nothing else."""
+    """Return made-up constants to probe with: copies take a second and all else next to nothing."""
     return HardwareProfile(
         name="unmeasured",
         provenance="placeholder before calibration",
@@ -70,9 +70,9 @@ def probed(backend: ForcedBackend, num_cycles: int) -> list[CycleRecord]:
 def fitted(cycles: Sequence[CycleRecord], expert_bytes: int) -> HardwareProfile:
     """Fit the seconds of computing on nodes and experts, and those of waiting on misses.
 
-    Apart, since a disk whose speed drifts would otherwise pass for seconds of a pass: one fit of
-    the whole gave passes 80 ms that no miss or node explained, and so trees that were too large.
-    What computing hits hides of the reading, waiting does not have.
+    Apart, since the drift of a disk's speed would otherwise be fitted as fixed seconds of a pass,
+    and trees be tuned too large. A copy takes the median of waiting over misses: reading that
+    computing hides is no part of it.
     """
     answers = [cycle.outcome.verification for cycle in cycles]
     misses = np.array([answer.num_misses.sum() for answer in answers], float)

@@ -2,7 +2,8 @@
 
 A server has imported them and forks for each command. The command has a process, streams, folder,
 environment and status of its own, and pipes and redirections work, as with the installed program.
-That the program starts from nothing is tested elsewhere, by starting it.
+That the program starts from nothing is tested elsewhere, by starting it. Variables that a library
+reads when it is imported (`OMP_NUM_THREADS`, `NUMBA_*`) are the server's, whatever a command sets.
 """
 
 from __future__ import annotations

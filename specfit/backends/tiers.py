@@ -68,7 +68,10 @@ class HostBank:
         return self.bank.shape[2] * self.bank.dtype.itemsize
 
     def order(self, plan: LoadPlan) -> deque[LoadPlan]:
-        """Make the loads of a plan for the device be here, one wave after the other."""
+        """Return the waves in which the loads of a device's plan get blocks here, in order.
+
+        A wave's hits are here already; its loads are to be read before they are copied on.
+        """
         return deque(self.cache.waves(plan.layer, plan.loads))
 
     def read(self, layer: int, expert: int, block: int) -> list[Future[None]]:

@@ -112,7 +112,7 @@ class ExpertProbs:
 
     Parameters
     ----------
-    probs : float32[N, L, E]
+    probs : float32[N, L, E], or [N, l, E] of some l layers
         Sums to K over the experts of a layer (up to 1e-3 relative). An oracle holds 0 and 1.
     source : str
         The predictor that said so.

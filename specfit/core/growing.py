@@ -11,7 +11,7 @@ from specfit.core.predictor import CoveragePredictor
 from specfit.core.tree import DraftTree
 
 _FIRST_ROOM = 64
-"""Nodes that a prediction has room for at first: memory that is not written costs nothing."""
+"""Nodes that a prediction has memory for at first; what is never written takes none."""
 
 
 class GrowingPrediction:
@@ -23,7 +23,7 @@ class GrowingPrediction:
         self._by_layers: dict[bytes, _Rows] = {}
 
     def __call__(self, tree: DraftTree, layers: NDArray[np.bool_] | None = None) -> ExpertProbs:
-        """Return the predicted routing of a tree, in some layers or in all."""
+        """Return the predicted routing of a tree, [N, L, E]; with a mask of l layers [N, l, E]."""
         rows = self._by_layers.setdefault(b"" if layers is None else layers.tobytes(), _Rows())
         if rows.count < len(tree):
             rows.append(self._new(tree, rows.count, layers))
@@ -47,7 +47,7 @@ class _Rows:
 
     def __init__(self) -> None:
         self.count = 0
-        self.probs = np.empty((0, 0, 0), np.float32)  # [room, L, E]
+        self.probs = np.empty((0, 0, 0), np.float32)  # [room, L or l, E]
 
     def append(self, new: NDArray[np.float32]) -> None:
         count = self.count + len(new)

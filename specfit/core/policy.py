@@ -102,12 +102,14 @@ class Cycle:
     ) -> NDArray[np.float32]:
         """Return the probability that a node needs an expert that no ancestor of it needs.
 
-        Given that no ancestor does, for each node from `first` on: float32[N - first, L, E].
+        Given that no ancestor does: float32[N - first, L, E], or [N - first, l, E] in l layers.
 
         Parameters
         ----------
+        first : int
+            First node of the answer.
         layers : bool[L], optional
-            Layers to look at: only they are predicted, and are the answer's. By default all.
+            The l layers to look at; no others are predicted. By default all L.
         """
         probs = self.expert_probs if layers is None else self._predict(self.tree, layers)
         return probs.given_path(self.tree.depths, first)

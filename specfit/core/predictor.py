@@ -22,11 +22,11 @@ class CoveragePredictor(ABC):
 
     @property
     def novelty(self) -> float:
-        """What is left, a level, of the chance that a node needs an expert new to its path; 0 to 1.
+        """What each level leaves of the chance to need an expert that is new to the path; 0 to 1.
 
-        The tokens of a path tend to need the same experts. So an expert that none of the d
-        ancestors of a node needs is less likely than its probability p: ``p (p + novelty**d
-        (1 - p))``. 1 says that they do not: that needs are independent given the predictions.
+        The tokens of a path tend to need the same experts. So a node at depth d, predicted to need
+        an expert with probability p, needs it only with ``p (p + novelty**d (1 - p))`` if none of
+        its ancestors does. 1: needs are independent given the predictions, so that it stays p.
         """
         return 1.0
 

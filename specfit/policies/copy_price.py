@@ -27,14 +27,17 @@ def charged_weights(
     scale: float,
     layers: NDArray[np.bool_],
 ) -> tuple[NDArray[np.float64], float]:
-    """Return what experts are charged, and the part of their uncharged seconds that is missing.
+    """Return the seconds that experts are charged, and the share that missing ones have in full.
 
     Parameters
     ----------
     weight_s : float64[L, E]
-        Seconds of each expert.
+        Full seconds of each expert.
+    residency : Residency
+        Says which experts are missing.
     scale : float
-        Part of a missing expert's seconds that is charged.
+        Part of a missing expert's seconds that is charged; above 1 where more misses are expected
+        than predicted.
     layers : bool[L]
         Layers that are looked at. Each stands for others too, so that together they weigh what all
         L would if they were alike; the others' experts are charged nothing.
@@ -42,7 +45,8 @@ def charged_weights(
     Returns
     -------
     float64[L, E], float
-        Seconds, and a part from 0 to 1.
+        Charged seconds; of the full seconds of the layers that are looked at, the part that is
+        missing experts', 0 to 1.
     """
     charged_s = np.zeros(weight_s.shape)
     stands_for = len(layers) / max(1, int(layers.sum()))

@@ -1,7 +1,7 @@
-"""A made-up cycle under `specfit`, so that what a cycle runs is compiled before the clock does.
+"""A made-up cycle under `specfit`, so that what a cycle runs is compiled before any clock runs.
 
-Between a first call and the next lie seconds where the code has to be compiled, and a tenth of one
-where it lies on disk.
+The first call of a kernel compiles it, or reads from disk what was compiled before; no measured
+cycle should pay for either.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Task(NamedTuple):
 def advance_probs(
     parents: Any,  # int32[N]
     path_probs: Any,  # float64[N]
-    probs: Any,  # float32[n, L*E], the new nodes'
+    probs: Any,  # float32[n, l*E], the new nodes', in l layers
     discount: float,
     first: int,  # number of nodes that are priced already
     columns: Any,  # int64[C] or int64[0]; this and the next six: see `price_probs`

@@ -102,8 +102,8 @@ class LevelSearch:
         ----------
         parents, path_probs : int32[N], float64[N]
             Of the whole tree so far; nodes of earlier levels must be unchanged.
-        predicted : float32[n, L, E] or integer[n, L, K]
-            Of the n new nodes only, for the pricer's `extend`.
+        predicted : float32[n, l, E] or integer[n, L, K]
+            Of the n new nodes only, for the pricer's `extend`; l is L unless `start` named layers.
         num_new : int
             Levels that are new, where nothing was asked of those between.
         """

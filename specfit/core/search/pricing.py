@@ -102,9 +102,9 @@ class ProbPricer:
             Of the whole tree so far; nodes priced before keep their index.
         path_probs : float64[N]
             Of the whole tree so far.
-        probs : float32[n, L, E]
-            Routing probabilities of the n new nodes only, in the layers that are known; not read,
-            and may be None, if `is_free`.
+        probs : float32[n, l, E]
+            Routing probabilities of the n new nodes only, in the l layers that `start` named or in
+            all L; not read, and may be None, if `is_free`.
         """
         tree = as_parents(parents), np.array(path_probs, np.float64)
         check_tree(*tree)
@@ -159,7 +159,7 @@ class ProbPricer:
         )  # fmt: skip
 
     def flat(self, probs: Any, count: int) -> NDArray[np.float32]:
-        """Return the probabilities of `count` new nodes as float32[count, L*E]; raise if not."""
+        """Return the probabilities of `count` new nodes as float32[count, l*E]; raise if not."""
         shape = (count, *self._known_shape)
         if probs is None or probs.shape != shape:
             got = None if probs is None else list(probs.shape)

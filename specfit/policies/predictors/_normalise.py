@@ -16,7 +16,7 @@ _MOST = 30.0
 
 @kernel
 def normalise(logits: NDArray[np.float64], total: float, out: NDArray[np.float32]) -> None:
-    """Write into out [n, L, E] the probabilities of log odds, scaled to sum to total a layer."""
+    """Write into out [n, l, E] the probabilities of log odds, scaled to sum to total a layer."""
     odds = np.empty(logits.shape[2], np.float32)
     for i in range(logits.shape[0]):
         for layer in range(logits.shape[1]):

@@ -143,7 +143,7 @@ class Ensemble(FittedPredictor):
 def pooled_logits(
     probs: Sequence[NDArray[np.float32]], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the weighted sum of log odds, float64[n, L, E], by member and layer [M, L]."""
+    """Return the weighted sum of log odds, float64[n, l, E], by member and layer [M, l]."""
     parts = [w[:, None] * log_odds(p, POOL_FLOOR) for p, w in zip(probs, weights, strict=True)]
     total: NDArray[np.float64] = np.sum(parts, axis=0)
     return total

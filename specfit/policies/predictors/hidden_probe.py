@@ -59,7 +59,7 @@ def map_scores(
     up: NDArray[np.float64],
     offset: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return the log odds that the map gives, float64[n, L * E].
+    """Return the log odds that the map gives, float64[n, l * E], in l layers.
 
     Parameters
     ----------
@@ -67,9 +67,9 @@ def map_scores(
         Of unit size.
     down : float64[D, r]
         From a state to r numbers.
-    up : float64[r, L * E]
+    up : float64[r, l * E]
         From these to the experts.
-    offset : float64[L * E]
+    offset : float64[l * E]
         Added to each prediction.
     """
     return log_odds(products(products(states, down), up) + offset, PROBE_FLOOR)

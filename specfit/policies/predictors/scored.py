@@ -39,7 +39,7 @@ def scored_file(kind: str, **extra: int) -> FittedFile:
 
 
 def probs_of(logits: NDArray[np.float64], experts_per_token: int) -> NDArray[np.float32]:
-    """Return the probabilities of log odds [n, L, E], moved so that each layer sums to K."""
+    """Return the probabilities of log odds [n, l, E], moved so that each layer sums to K."""
     probs = np.empty(logits.shape, np.float32)
     normalise(np.ascontiguousarray(logits), float(experts_per_token), probs)
     return probs

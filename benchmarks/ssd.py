@@ -309,6 +309,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--calibration-cycles", type=int, default=3, help="of a probe and task")
     parser.add_argument("--threads", type=int, default=NUM_THREADS, help="reads at once")
+    parser.add_argument("--torch-threads", type=int, default=1, help="that compute beside them")
     parser.add_argument("--out", type=Path, default=RESULTS)
     return parser.parse_args(arguments)
 
@@ -316,6 +317,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, write the results, and remove what was written on the way."""
     given = options(arguments)
+    torch.set_num_threads(given.torch_threads)
     home = given.keep or given.folder
     home.mkdir(parents=True, exist_ok=True)
     part = Slice(given.layers or layers_that_fit(home))

@@ -19,7 +19,7 @@ def block(report: dict[str, Any]) -> str:
     rows = report["rows"]
     header = ["cache", "task", "policy", "tokens/s", "MB a token", "GB/s", "of sequential"]
     header += ["cycle, measured", "predicted", "error", "hiccups"]
-    lines = [_line(row, report) for row in rows]
+    lines = [_line(row) for row in rows]
     return "\n\n".join([_setting(report), table(header, lines), _over(rows)])
 
 
@@ -37,8 +37,7 @@ def _setting(report: dict[str, Any]) -> str:
     )
 
 
-def _line(row: dict[str, Any], report: dict[str, Any]) -> list[str]:
-    sequential = row.get("sequential_bytes_per_s") or max(report["sequential_bytes_per_s"].values())
+def _line(row: dict[str, Any]) -> list[str]:
     return [
         f"{row['cache_gib_of_48_layers']:g} GiB",
         row["task"],
@@ -46,11 +45,11 @@ def _line(row: dict[str, Any], report: dict[str, Any]) -> list[str]:
         f"{row['tokens_per_s']:.2f}",
         f"{row['read_bytes_per_token'] / 1e6:.0f}",
         f"{row['read_bytes_per_s'] / 1e9:.2f}",
-        f"{row['read_bytes_per_s'] / sequential:.0%}",
+        f"{row['read_bytes_per_s'] / row['sequential_bytes_per_s']:.0%}",
         f"{row['measured_cycle_s'] * 1e3:.0f} ms",
         f"{row['predicted_cycle_s'] * 1e3:.0f} ms",
         f"{row['cycle_error_median']:.0%}",
-        str(row.get("hiccups", "not counted")),
+        str(row["hiccups"]),
     ]
 
 

@@ -6,7 +6,10 @@ the average. What each cycle shows of the error corrects the next ones.
 
 from __future__ import annotations
 
+import numpy as np
+
 from specfit.core.backend import Verification
+from specfit.core.experts import Residency
 from specfit.core.policy import Outcome
 
 PRIOR_MISSES = 40.0
@@ -41,24 +44,35 @@ class MissCorrection:
 
 
 class Displacement:
-    """Follows the `share` of copies that displace an expert, lately; 1 before any was seen.
+    """Follows the `share` of copies that did not add to what is resident; 1 before any was seen.
 
-    While a cache fills, a copy takes nothing away, and it stays.
+    While a cache fills, a copy takes nothing away, and it stays. In a full one it displaces another
+    expert, and in one that keeps nothing it is lost.
 
     Parameters
     ----------
     memory : float
-        Weight of the past, a pass.
+        Weight of the past, from one look at what is resident to the next.
     """
 
     def __init__(self, memory: float) -> None:
         self.memory = memory
         self.share = 1.0
-        self._copies = self._evictions = 0.0
+        self._copies = self._added = 0.0
+        self._copies_since_look = 0
+        self._num_resident: int | None = None
 
     def observe(self, verification: Verification) -> None:
-        """Learn from a pass."""
-        self._copies = self.memory * self._copies + float(verification.num_misses.sum())
-        self._evictions = self.memory * self._evictions + float(verification.num_evictions.sum())
-        if self._copies > 0.0:
-            self.share = min(1.0, self._evictions / self._copies)
+        """Take in the copies of a pass."""
+        self._copies_since_look += int(verification.num_misses.sum())
+
+    def look(self, residency: Residency) -> None:
+        """See what is resident now, and learn how much of the copies since the last look it is."""
+        before, self._num_resident = self._num_resident, int(np.count_nonzero(residency.mask))
+        copies, self._copies_since_look = self._copies_since_look, 0
+        if before is None or copies == 0:
+            return
+        added = min(max(self._num_resident - before, 0), copies)
+        self._copies = self.memory * self._copies + copies
+        self._added = self.memory * self._added + added
+        self.share = 1.0 - self._added / self._copies

@@ -26,7 +26,7 @@ from specfit.policies.correction import Displacement, MissCorrection
 from specfit.policies.layer_sample import spread_layers
 
 LEAST_LOST = 1e-6
-"""Least part of a copy that is charged: not 0, so that the whole can be told from it."""
+"""Least part of a copy that is charged: not 0, so that full seconds come back by division."""
 
 _ROOT = np.zeros(1, np.intp)
 _NOTHING = np.zeros(0, bool)
@@ -61,8 +61,8 @@ class SpecFit(Policy):
     decision_s : float
         Seconds that this policy's own work after a level takes, charged like drafting.
     miss_memory : float
-        Weight of the past in the correction of expected misses, a cycle, and in the share of copies
-        that displace an expert; 1 turns the correction off.
+        Weight of the past, a cycle, in the correction of expected misses, which 1 turns off, and in
+        the share of copies that displace an expert.
     max_layers : int
         Layers at most whose experts are predicted and priced; spread evenly, each stands for its
         neighbours. Where compute hides copies, or a table prices them, all are.
@@ -165,6 +165,7 @@ class SpecFit(Policy):
     def reset(self) -> None:
         """Forget the pauses and what earlier requests showed of misses."""
         self._pause = self._wait = 0
+        self._rests = False
         self._misses = MissCorrection(self.miss_memory)
         self._displacement = Displacement(self.miss_memory)
 
@@ -175,6 +176,7 @@ class SpecFit(Policy):
         """
         terms, num_layers = cycle.terms, cycle.geometry.num_layers
         found_again = self.salvage * room_of(cycle.residency, cycle.geometry)
+        self._displacement.look(cycle.residency)
         displaced = self._displacement.share
         salvaged = displaced * found_again + (1.0 - displaced) * self.spare_salvage
         self._lost = max(1.0 - salvaged, LEAST_LOST)

@@ -7,11 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specfit.core.backend import Verification
+from specfit.core.backend import Request, Verification
+from specfit.core.experts import Residency
 from specfit.core.policy import Outcome
 from specfit.core.selection import Prediction, Selection
 from specfit.core.tree import DraftTree
+from specfit.policies import SpecFit
 from specfit.policies.correction import PRIOR_MISSES, Displacement, MissCorrection
+from specfit.testing.toy import toy_backend
+from specfit.testing.worlds import run_toy
 
 
 def outcome(predicted: float, realised: int) -> Outcome:
@@ -39,18 +43,34 @@ def test_memory_of_one_never_corrects() -> None:
     assert correction.scale == 1.0
 
 
-def passed(copies: int, evictions: int) -> Verification:
-    """A pass with this many copies and evictions; the rest is not looked at."""
-    answer = outcome(0.0, copies).verification
-    return replace(answer, num_evictions=np.array([evictions]))
+def look(displacement: Displacement, copies: int, num_resident: int) -> float:
+    """A pass with this many copies, after which so many experts are resident."""
+    displacement.observe(outcome(0.0, copies).verification)
+    displacement.look(Residency(np.arange(20).reshape(2, 10) < num_resident))
+    return displacement.share
 
 
-def test_the_share_of_copies_that_displace_an_expert() -> None:
+def test_the_share_of_copies_that_add_nothing_to_what_is_resident() -> None:
     displacement = Displacement(memory=0.5)
-    assert displacement.share == 1.0
-    displacement.observe(passed(0, 0))
-    assert displacement.share == 1.0  # no copy says anything
-    displacement.observe(passed(4, 0))
-    assert displacement.share == 0.0
-    displacement.observe(passed(2, 2))
-    assert displacement.share == pytest.approx(2 / (2 + 0.5 * 4))
+    assert look(displacement, 4, 3) == 1.0  # what was there before is not known
+    assert look(displacement, 0, 3) == 1.0  # no copy says anything
+    assert look(displacement, 4, 7) == 0.0
+    assert look(displacement, 2, 7) == pytest.approx(2 / (2 + 0.5 * 4))
+
+
+def test_a_cache_that_keeps_nothing_spares_nothing() -> None:
+    """It evicts no one, yet its copies are lost, and charged in full."""
+    policy = SpecFit()
+    result = run_toy(policy, toy_backend("none"), Request((11, 7, 5), 40))
+    assert len(result.cycles) > 3
+    assert policy.lost == 1.0
+
+
+def test_a_cache_that_fills_spares_more_than_a_full_one() -> None:
+    lost = {}
+    for spec in ("lru:100%", "lru:2"):
+        policy = SpecFit()
+        run_toy(policy, toy_backend(spec), Request((11, 7, 5), 6))
+        lost[spec] = policy.lost
+    assert lost["lru:100%"] == pytest.approx(1.0 - policy.spare_salvage)
+    assert lost["lru:2"] == 1.0  # no more than one token's experts

@@ -51,6 +51,7 @@ def explain(
     settings: options.Settings = [],  # noqa: B006 - typer copies
     cache: options.RecordedCache = None,
     cost: options.RecordedCost = None,
+    host: options.HostOf = "trace",
     profile: options.Profile = None,
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Model; by default the trace's.")
@@ -75,7 +76,7 @@ def explain(
     check_can_write(*out)
     metadata = TraceReader(trace).metadata
     inputs = Named(predictor, acceptance)
-    asked = Asked(trace, prompt, cycle, policy, settings, cache, cost, profile, model, inputs)
+    asked = Asked(trace, prompt, cycle, policy, settings, cache, cost, host, profile, model, inputs)
     explained = explain_cycle(asked)
     decode = decoder_of(metadata, model)
     if as_json:

@@ -36,7 +36,7 @@ class Asked:
         The trace.
     prompt, cycle : int
         Their indices; without a cycle one that shows much.
-    policy, cache, cost, profile, model : str
+    policy, cache, cost, host, profile, model : str
         Specs and names, as `specfit replay` takes them.
     settings : sequence of str
         Parameters of the policy.
@@ -51,6 +51,7 @@ class Asked:
     settings: Sequence[str]
     cache: str | None
     cost: str | None
+    host: str
     profile: str | None
     model: str | None
     inputs: Named
@@ -79,7 +80,7 @@ class Explained:
     policy : str
         Name of the policy, without its parameters.
     title : str
-        Prompt, cycle, policy and cache.
+        Prompt, cycle, policy, cache and what else was given.
     """
 
     what_if: WhatIf
@@ -98,7 +99,7 @@ def explain_cycle(asked: Asked) -> Explained:
     """Replay a prompt up to a cycle and ask what decided it."""
     from specfit.cli.input_specs import chosen_inputs
     from specfit.cli.replay import hardware_of, recorded_cost
-    from specfit.cli.specs import cost_from, prefetcher_from
+    from specfit.cli.specs import cost_from, host_from, prefetcher_from
     from specfit.core.cache import make_cache
     from specfit.core.decode import DecodeLoop
     from specfit.core.policy import policies
@@ -112,7 +113,9 @@ def explain_cycle(asked: Asked) -> Explained:
     hardware = hardware_of(reader, asked.profile)
     cost, named = asked.cost or recorded_cost(reader.metadata), asked.inputs
     inputs = chosen_inputs(reader.metadata, asked.model, named.predictor, named.acceptance)
-    backend = ReplayBackend(reader, experts, hardware)
+    host = host_from(asked.host, reader.metadata)
+    in_host = None if host is None else make_cache(host, reader.metadata.geometry)
+    backend = ReplayBackend(reader, experts, hardware, in_host)
     prefetcher = prefetcher_from(prefetch)
     connect_references(backend, inputs.predictor, prefetcher)
     request = request_of(backend, asked.prompt)
@@ -128,16 +131,17 @@ def explain_cycle(asked: Asked) -> Explained:
     index = cycle_index(result, asked.cycle)
     scene = watch_scene(loop, request, index)
     go_back(backend, request, result.tokens, scene.cycle)
-    what_if = what_if_of(scene, hardware, cost)
+    what_if = what_if_of(scene, hardware, cost, host)
     full_name = ",".join([policy, *asked.settings])
-    ahead = "" if prefetcher is None else f", prefetch {prefetch}"
-    ahead += "" if named.predictor is None else f", predictor {named.predictor}"
+    others = "" if host is None else f", host {host}"
+    others += "" if prefetcher is None else f", prefetch {prefetch}"
+    others += "" if named.predictor is None else f", predictor {named.predictor}"
     return Explained(
         what_if,
         what_if.answer(what_if.scene.cycle),
         sized(cache, experts.capacity),
         policies.parse(policy)[0],
-        f"prompt {asked.prompt}, cycle {index}, {full_name}, cache {cache}{ahead}",
+        f"prompt {asked.prompt}, cycle {index}, {full_name}, cache {cache}{others}",
     )
 
 
@@ -191,7 +195,7 @@ def policy_to_explain(spec: str, settings: Sequence[str]) -> Policy:
     return policy
 
 
-def what_if_of(scene: Scene, hardware: HardwareProfile, cost: str) -> WhatIf:
+def what_if_of(scene: Scene, hardware: HardwareProfile, cost: str, host: str | None) -> WhatIf:
     """Return a scene with all that it takes to decide it anew."""
     from specfit.cli.specs import cost_from
     from specfit.core.cache import make_cache
@@ -204,6 +208,7 @@ def what_if_of(scene: Scene, hardware: HardwareProfile, cost: str) -> WhatIf:
         lambda other: cost_from(cost, other),
         lambda spec: make_cache(spec, scene.cycle.geometry),
         {name: policies.make(name) for name in RIVALS if name in policies.names()},
+        host,
     )
 
 

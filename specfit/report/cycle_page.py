@@ -82,7 +82,7 @@ def page_data(
     """Return what the page shows, as plain values."""
     scene, geometry = what_if.scene, what_if.scene.cycle.geometry
     bandwidths = [what_if.profile.h2d_bandwidth_bytes_per_s * f for f in BANDWIDTH_FACTORS]
-    residencies = [scene.residency_in(what_if.make_cache(cache)) for cache in caches]
+    residencies = [what_if.residency_in(cache) for cache in caches]
     return {
         "text": {
             "title": text.title,

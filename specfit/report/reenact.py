@@ -30,7 +30,7 @@ from specfit.core.search import (
     StopDecision,
 )
 from specfit.core.tree import DraftPlan
-from specfit.sim.expert_pass import run_pass, run_prefill
+from specfit.sim.expert_pass import read_from_disk, run_pass, run_prefill
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,18 +61,27 @@ class Scene:
     passes: tuple[NDArray[np.int16], ...]
     wanted: tuple[NDArray[np.float32], ...] = ()
 
-    def residency_in(self, cache: ExpertCache) -> Residency:
+    def residency_in(self, cache: ExpertCache, host: ExpertCache | None = None) -> Residency:
         """Return what another cache would hold, had it seen the same passes; `cache` is changed.
 
         The same experts are wanted ahead of them, too.
+
+        Parameters
+        ----------
+        cache : ExpertCache
+            Of experts on the device.
+        host : ExpertCache, optional
+            Of experts in host memory, where it does not hold all; changed, too.
         """
-        run_prefill(cache, self.prefill.routing, self.prefill.chunks)
+        run_prefill(cache, self.prefill.routing, self.prefill.chunks, host)
         for wanted, routing in zip_longest(self.wanted, self.passes):
             if wanted is not None:
-                AheadOfPass(cache.geometry).fetch(wanted, cache)
+                for plan in AheadOfPass(cache.geometry).fetch(wanted, cache):
+                    if host is not None:
+                        read_from_disk(host, plan)
             if routing is not None:
-                run_pass(cache, routing)
-        return cache.residency()
+                run_pass(cache, routing, host)
+        return Residency(cache.residency().mask, None if host is None else host.residency().mask)
 
     def with_costs(self, cost: CostModel, residency: Residency) -> Cycle:
         """Return the cycle as it would be with other costs and other experts resident."""

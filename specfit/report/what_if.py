@@ -121,6 +121,8 @@ class WhatIf:
         Returns an empty cache from its spec.
     rivals : mapping of str to Policy
         Policies whose choice from the same tree is shown.
+    host : str, optional
+        Spec of the cache of experts in host memory, where it does not hold all.
     """
 
     scene: Scene
@@ -128,12 +130,18 @@ class WhatIf:
     make_cost: Callable[[HardwareProfile], CostModel]
     make_cache: Callable[[str], ExpertCache]
     rivals: Mapping[str, Policy]
+    host: str | None = None
+
+    def residency_in(self, cache: str) -> Residency:
+        """Return what a cache of this spec would hold, and host memory behind it."""
+        host = None if self.host is None else self.make_cache(self.host)
+        return self.scene.residency_in(self.make_cache(cache), host)
 
     def at(self, bandwidth_bytes_per_s: float, cache: str | Residency) -> Answer:
         """Return the answer for a bandwidth and for a cache spec, or for what is resident."""
         profile = replace(self.profile, h2d_bandwidth_bytes_per_s=bandwidth_bytes_per_s)
         if isinstance(cache, str):
-            cache = self.scene.residency_in(self.make_cache(cache))
+            cache = self.residency_in(cache)
         return self.answer(self.scene.with_costs(self.make_cost(profile), cache))
 
     def answer(self, cycle: Cycle) -> Answer:

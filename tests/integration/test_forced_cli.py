@@ -90,8 +90,11 @@ def test_three_tiers_run_for_real(command_trace: Path, tmp_path: Path) -> None:
         run_cli(command_trace, *given, tmp_path / "disk.toml", *words)
         for words in ((), ("--backend", "cpu", "--folder", tmp_path))
     ]
-    pairs = zip(*(result.stdout.splitlines() for result in made), strict=True)
-    for simulated, measured in ((json.loads(a), json.loads(b)) for a, b in pairs):
+    for result in made:
+        assert result.exit_code == 0, result.stderr
+    rows, others = ([json.loads(row) for row in result.stdout.splitlines()] for result in made)
+    assert len(rows) == 2, "one a policy"
+    for simulated, measured in zip(rows, others, strict=True):
         for key in (*(measure.key for measure in COUNTS), "num_prefetched", "num_reads", "host"):
             assert simulated[key] == measured[key]
         assert measured["num_reads"] > 0

@@ -1,7 +1,8 @@
 """`specfit` as a process that need not import torch, transformers and Numba anew, for seconds.
 
 A server has imported them and forks for each command. The command has a process, streams, folder,
-environment and status of its own, and pipes and redirections work, as with the installed program.
+environment and status of its own, and pipes and redirections work, as with the installed program;
+like that, it imports from where programs are, not from the folder that it is run in.
 That the program starts from nothing is tested elsewhere, by starting it. Variables that a library
 reads when it is imported (`OMP_NUM_THREADS`, `NUMBA_*`) are the server's, whatever a command sets.
 """
@@ -49,7 +50,7 @@ def forked_programs(folder: Path) -> Iterator[Path]:
     program = programs / "specfit"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS {folder}/client.py "$@"\n', "utf-8")
     program.chmod(0o755)
-    command = [sys.executable, "-m", "tests.forked", address]
+    command = [sys.executable, "-m", "tests.forked", address, str(programs)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -59,10 +60,11 @@ def forked_programs(folder: Path) -> Iterator[Path]:
             server.terminate()
 
 
-def serve(address: str) -> None:
+def serve(address: str, programs: str) -> None:
     """Run each command that is asked for in a fork; return in the fork only, to run it there."""
     for module in IMPORTED:
         importlib.import_module(module)
+    sys.path[0] = programs
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen()
@@ -94,12 +96,11 @@ def become(command: dict[str, object], streams: list[int]) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.path[0] = folder
     sys.argv = ["specfit", *arguments]
 
 
 if __name__ == "__main__":
     from specfit.cli.__main__ import run
 
-    serve(sys.argv[1])
+    serve(*sys.argv[1:])
     run()

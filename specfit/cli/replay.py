@@ -79,10 +79,6 @@ def replay(
     from specfit.sim.timeline import write_timeline
     from specfit.sim.trace import TraceReader
 
-    if settings and len(policy) > 1:
-        raise InvalidInputError(
-            "--set needs exactly one --policy; got several. Write name:key=value instead."
-        )
     if backend is not None and plot is not None:
         raise InvalidInputError(
             "--plot shows simulated speeds; --backend runs passes for real. Leave one out."
@@ -96,6 +92,11 @@ def replay(
     host = host_from(host or ("trace" if backend is None else "none"), reader.metadata)
     ours = recorded_policy(reader.metadata)
     policy = policy or ([ours] if ours else ["autoregressive", "specfit"])
+    if settings and len(policy) > 1:
+        raise InvalidInputError(
+            f"--set needs exactly one --policy; got {len(policy)}, {', '.join(policy)}. "
+            f"Give one, or write name:key=value."
+        )
     cache = cache or [reader.metadata.specs.get("cache") or "lru:25%"]
     if timeline is not None and len(policy) * len(cache) > 1:
         raise InvalidInputError(

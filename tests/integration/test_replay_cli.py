@@ -204,3 +204,20 @@ def test_options_that_mean_nothing_are_refused(
     made = run("replay", folder / "positions", *given, "-p", "autoregressive", *arguments)
     assert made.exit_code == 2
     assert message in " ".join(made.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("policies", "message"),
+    [
+        ((), "got 2, autoregressive, specfit. Give one"),
+        (("-p", "evict", "-p", "eagle3", "-p", "specfit"), "got 3, evict, eagle3, specfit."),
+    ],
+)
+def test_settings_need_one_policy_those_by_default_counted(
+    folder: Path, policies: tuple[str, ...], message: str
+) -> None:
+    """The trace names no policy, so that by default there are two."""
+    given = ("--profile", folder / "profile.toml", "--model", folder / "model")
+    made = run("replay", folder / "positions", *given, *policies, "--set", "max_nodes=5")
+    assert made.exit_code == 2
+    assert message in " ".join(made.stderr.split())

@@ -14,9 +14,18 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import ssd, ssd_decode, ssd_page, ssd_room
+from benchmarks import ssd, ssd_decode, ssd_page, ssd_profile, ssd_room
 from benchmarks.ssd_decode import PromptedBackend, decode, rotated
-from benchmarks.ssd_profile import GRID, PROBES, fitted, probed, tuned, unmeasured
+from benchmarks.ssd_profile import (
+    GRID,
+    PROBES,
+    Tuned,
+    fitted,
+    probed,
+    simulated,
+    tuned,
+    unmeasured,
+)
 from benchmarks.ssd_world import Slice, sequential_bytes_per_s, write_trace
 from specfit.backends.file_bank import in_memory
 from specfit.backends.forced import ForcedExperts
@@ -180,9 +189,32 @@ def test_a_tree_for_all_tasks_and_one_for_each(tmp_path: Path) -> None:
         task: write_trace(tmp_path / task, SMALL, task, "train", 1, 6)
         for task in ("gsm8k", "cnn-dm")
     }
-    trees = tuned(traces, "lru:18", unmeasured(SMALL.geometry.expert_bytes))
+    trees = tuned(traces, "lru:18", profile := unmeasured(SMALL.geometry.expert_bytes))
     assert set(trees.apart) == set(traces)
-    assert {trees.for_all, *trees.apart.values()} <= set(GRID)
+    blind = Inputs(Uniform(SMALL.geometry), Identity())
+    for task, trace in traces.items():
+        (prompt,) = trace.prompts()
+        best, seconds = trees.apart[task], {}
+        for tree in (best, GRID[0], GRID[-1]):
+            result = simulated(trace, prompt.request, tree, "lru:18", profile, blind)
+            seconds[tree] = result.decode_s / result.num_decoded
+        assert seconds[best] == pytest.approx(min(seconds.values()))
+        assert seconds[best] < max(seconds.values())
+
+
+def test_the_tree_for_all_tasks_need_be_the_best_of_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of hand-made seconds a token; those that are not told are slow."""
+    chain, wide, middle = GRID[0], GRID[-1], GRID[7]
+    told = {
+        "code": {chain: 1.0, middle: 1.5, wide: 3.0},
+        "chat": {chain: 4.0, middle: 2.5, wide: 2.0},
+    }
+    monkeypatch.setattr(
+        ssd_profile, "_seconds_a_token", lambda task, tree, *_: told[task].get(tree, 9.0)
+    )
+    made: Any = {task: task for task in told}
+    trees = tuned(made, "lru:18", unmeasured(1))
+    assert trees == Tuned(middle, {"code": chain, "chat": wide})
 
 
 def test_rows_of_other_caches_are_kept(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def policy_to_explain(spec: str, settings: Sequence[str]) -> Policy:
     from specfit.cli.specs import policy_from
 
     policy = policy_from(spec, settings)
-    if getattr(policy, "is_reference", False):
+    if policy.is_reference:
         raise InvalidInputError(
             f"{spec} knows the target's answers beforehand, so there is no decision to explain. "
             f"Give another --policy."

@@ -186,7 +186,7 @@ class Evaluate:
         return {
             **row_of(run.results, make_cache(cell.cache, metadata.geometry), metadata.geometry),
             "num_near_ties": len({(t.prompt, t.position) for t in replayer.near_ties}),
-            "policy_is_reference": getattr(policy_class, "is_reference", False),
+            "policy_is_reference": policy_class.is_reference,
             "seconds": "simulated",
             "origin": metadata.origin,
             "trace_model": metadata.model,

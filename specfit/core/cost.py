@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfit.core._kernels import are_terms, fill_by_place, first_table_fault, first_weight_fault
-from specfit.core._line import line
 from specfit.core.copies import CopyTerms
 from specfit.core.errors import InvalidInputError
 from specfit.core.experts import Residency
@@ -93,11 +92,6 @@ class CostTerms:
         if self.copies is None:
             return replace(self, weight_s=self.weight_s * scales)
         return replace(self, copies=replace(self.copies, units=self.copies.units * scales))
-
-    @cached_property
-    def is_affine(self) -> bool:
-        """Whether ``tau_s[n] = fixed_s + node_s * n`` for all n >= 1, as the search sees it."""
-        return len(self.tau_s) < 2 or bool(line(self.tau_s.copy())[0])
 
     @property
     def node_s(self) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -301,9 +300,3 @@ def union_counts(rows: Iterable[Row]) -> tuple[UnionCount, ...]:
             total[0] += num_passes
             total[1] += num_experts
     return tuple(UnionCount(nodes, *sums[nodes]) for nodes in sorted(sums))
-
-
-def profile_of(row: Row) -> dict[str, Any]:
-    """Return the hardware profile of a row, with the link that the cell had."""
-    values: dict[str, Any] = json.loads(row["profile_values"])
-    return values

@@ -20,6 +20,7 @@ from specfit.core.search.problem import (
     as_parents,
     check_levels,
     check_price,
+    check_takes_a_node,
     check_tree,
 )
 from specfit.core.search.stop import StopDecision, check_look_ahead, should_draft
@@ -78,8 +79,14 @@ class LevelSearch:
 
         With `layers`, bool[L], predictions come for these layers alone, and the experts of the
         others cost nothing; see `ProbPricer.start`.
+
+        Raises
+        ------
+        InvalidInputError
+            The costs have no pass over one node.
         """
         self.forget()
+        check_takes_a_node(terms)
         self._terms = terms
         self._max_nodes = max_nodes
         self.pricer.start(terms.weight_s, None if terms.copies is None else terms.is_priced, layers)

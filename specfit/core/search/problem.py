@@ -178,6 +178,15 @@ def check_levels(levels: int, terms: CostTerms) -> None:
         )
 
 
+def check_takes_a_node(terms: CostTerms) -> None:
+    """Raise unless the seconds of a pass over the root alone are there."""
+    if len(terms.tau_s) < 2:
+        raise InvalidInputError(
+            f"tau_s must hold the seconds of at least one node, tau_s[1]; got length "
+            f"{len(terms.tau_s)}. Give one more than the most nodes of a pass."
+        )
+
+
 def as_parents(parents: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
     """Return a copy as int32[N]; raise if that would change a value."""
     given = np.asarray(parents)
@@ -202,8 +211,7 @@ def _check(problem: SearchProblem) -> None:
         )
     check_levels(problem.levels, problem.terms)
     check_max_nodes(problem.max_nodes)
-    if len(problem.terms.tau_s) < 2:
-        raise InvalidInputError("tau_s must hold the seconds of at least one node, tau_s[1].")
+    check_takes_a_node(problem.terms)
     check_tree(problem.parents, problem.path_probs)
 
 

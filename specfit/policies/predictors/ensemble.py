@@ -61,8 +61,9 @@ class EnsembleFit(PredictorNumbers):
         shape = (len(self.members), self.geometry.num_layers)
         if self.weights.shape != shape or self.intercepts.shape != shape[1:] or not self.members:
             raise InvalidInputError(
-                f"an ensemble needs one weight a member and layer, {list(shape)}; "
-                f"got {list(self.weights.shape)}. Fit again."
+                f"an ensemble must have members, one weight a member and layer, {list(shape)}, and "
+                f"one intercept a layer, {list(shape[1:])}; got {len(self.members)} members, "
+                f"{list(self.weights.shape)} and {list(self.intercepts.shape)}. Fit again."
             )
         if not (np.isfinite(self.weights).all() and np.isfinite(self.intercepts).all()):
             raise InvalidInputError("an ensemble's weights must be finite. Fit again.")

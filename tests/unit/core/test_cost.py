@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from specfit.core._line import line
 from specfit.core.copies import CopyTerms
 from specfit.core.cost import CostTerms, CycleCost, ProfileCost
 from specfit.core.errors import InvalidInputError
@@ -26,13 +27,13 @@ def terms(**change: Any) -> CostTerms:
 
 
 def test_an_affine_table_gives_its_slope_and_intercept() -> None:
-    assert terms().is_affine
     assert (terms().node_s, terms().fixed_s) == (1.0, 4.0)
 
 
 @pytest.mark.parametrize("unit_s", [1.0, 1e-14])
-def test_a_step_is_not_affine_in_any_unit(unit_s: float) -> None:
-    assert not terms(tau_s=unit_s * np.array([0.0, 5.0, 5.0, 7.0])).is_affine
+def test_a_step_is_no_line_in_any_unit(unit_s: float) -> None:
+    assert line(unit_s * np.array([0.0, 5.0, 6.0, 7.0]))[0]
+    assert not line(unit_s * np.array([0.0, 5.0, 5.0, 7.0]))[0]
 
 
 def test_weights_are_by_layer_and_expert() -> None:
@@ -42,7 +43,7 @@ def test_weights_are_by_layer_and_expert() -> None:
 
 def test_one_node_is_affine_with_no_slope() -> None:
     one = terms(tau_s=np.array([0.0, 5.0]))
-    assert one.is_affine
+    assert line(np.array([0.0, 5.0])) == (True, 5.0, 0.0)
     assert (one.node_s, one.fixed_s) == (0.0, 5.0)
 
 
@@ -81,7 +82,7 @@ def test_a_profile_charges_copies_reads_nodes_and_levels() -> None:
 def test_a_profiles_terms_are_affine() -> None:
     profile = example_profile()
     drawn = ProfileCost(profile).terms(Residency.nothing(GEOMETRY), 10)
-    assert drawn.is_affine
+    assert line(drawn.tau_s.copy())[0]
     assert drawn.node_s == pytest.approx(profile.verify_node_s)
     assert drawn.fixed_s == pytest.approx(profile.verify_fixed_s)
     assert (drawn.weight_s == profile.copy_s + profile.resident_expert_s).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from specfit.core._line import line
 from specfit.core.errors import ContractError, InvalidInputError
 from specfit.testing.contract import Contract, check, require
 from specfit.testing.examples import example_cycle, example_tree
@@ -43,7 +44,7 @@ def test_examples_of_every_shape() -> None:
         cycle = example_cycle(shape)
         assert cycle.expert_probs.probs.shape == (len(cycle.tree), 4, 16)
         assert (cycle.expert_probs.probs.sum(axis=2) == 2).all()
-        assert cycle.terms.is_affine
+        assert line(cycle.terms.tau_s.copy())[0]
 
 
 def test_an_unknown_example_is_told_the_nearest() -> None:

@@ -234,3 +234,9 @@ def test_the_running_rate_fades_and_forgets() -> None:
     assert rate.price is None
     with pytest.raises(InvalidInputError, match=r"horizon must be at least 1 cycle; got 0"):
         RunningRate(horizon=0)
+
+
+def test_a_table_without_a_node_is_refused_before_it_is_read() -> None:
+    """Its second value is none: what lies behind the array decided whether it was a line."""
+    with pytest.raises(InvalidInputError, match=r"tau_s\[1\]; got length 1"):
+        LevelSearch(ProbPricer()).start(CostTerms(np.zeros(2), np.zeros(1), WEIGHT_S))

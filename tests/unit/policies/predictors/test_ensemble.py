@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from specfit.cli.input_specs import predictor_from
+from specfit.core.errors import InvalidInputError
 from specfit.core.history import RoutingHistory
 from specfit.core.tree import DraftTree
 from specfit.policies.predictors import Ensemble, PreviousToken, TokenTable
@@ -53,3 +55,17 @@ def test_its_spec_says_the_temperature(folder: Path) -> None:
     made = predictor_from(f"ensemble:folder={folder},temperature=0.4", GEOMETRY, 1.0)
     assert made == Ensemble(str(folder), 0.4)
     assert made.to_spec()["params"] == {"folder": str(folder), "temperature": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("members", "weights", "intercepts"),
+    [(2, (1, 3), (3,)), (2, (2, 3), (2,)), (0, (0, 3), (3,))],
+)
+def test_arrays_that_do_not_fit_are_all_named(
+    members: int, weights: tuple[int, ...], intercepts: tuple[int, ...]
+) -> None:
+    said = f"got {members} members, {list(weights)} and {list(intercepts)}. Fit again."
+    with pytest.raises(InvalidInputError, match=re.escape(said)):
+        EnsembleFit(
+            GEOMETRY, "0" * 64, ("a", "b")[:members], np.zeros(weights), np.zeros(intercepts)
+        )

@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.policy_grid import BLIND, GRIDS, OURS, REFERENCES, rival_of
 from benchmarks.policy_replay import KNOWING, evaluate, reader_of, tokens_per_s
-from benchmarks.policy_worlds import WORLDS, World, prepare
+from benchmarks.policy_worlds import NUM_JUDGED, NUM_TUNED, WORLDS, World, prepare
 from specfit.cli.manifest import manifest
 from specfit.sim.metrics import regret
 from specfit.sim.sweep import Cell, run_sweep
@@ -261,8 +261,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--worlds", nargs="+", default=names, choices=names)
     parser.add_argument("--resident", nargs="+", default=list(RESIDENT))
     parser.add_argument("--bandwidths", nargs="+", type=float, default=GB_PER_S)
-    parser.add_argument("--num-prompts", type=int, default=4, help="tuned on")
-    parser.add_argument("--num-judged", type=int, default=12, help="prompts judged by")
+    parser.add_argument("--num-prompts", type=int, default=NUM_TUNED, help="tuned on")
+    parser.add_argument("--num-judged", type=int, default=NUM_JUDGED, help="prompts judged by")
     parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
     parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one a core")
     parser.add_argument("--folder", type=Path, default=Path("build/policies"))

@@ -20,7 +20,15 @@ import numpy as np
 
 from benchmarks.policy_grid import OURS
 from benchmarks.policy_replay import decoded, reader_of
-from benchmarks.policy_worlds import WORLDS, inputs_of, machine_for, prepare, share_of_machine
+from benchmarks.policy_worlds import (
+    NUM_JUDGED,
+    NUM_TUNED,
+    WORLDS,
+    inputs_of,
+    machine_for,
+    prepare,
+    share_of_machine,
+)
 from specfit.cli.inputs import Inputs
 from specfit.cli.manifest import manifest
 from specfit.cli.specs import policy_from
@@ -137,8 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     names = [world.name for world in WORLDS]
     parser.add_argument("--worlds", nargs="+", default=names, choices=names)
-    parser.add_argument("--num-prompts", type=int, default=6, help="fitted on")
-    parser.add_argument("--num-judged", type=int, default=24, help="prompts judged by")
+    parser.add_argument("--num-prompts", type=int, default=NUM_TUNED, help="fitted on")
+    parser.add_argument("--num-judged", type=int, default=NUM_JUDGED, help="prompts judged by")
     parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
     parser.add_argument("--folder", type=Path, default=Path("build/policies"))
     parser.add_argument("--out", type=Path, help="file that gains a JSON line a world")

@@ -33,6 +33,8 @@ from specfit.sim.trace import TraceReader
 
 DATA = Path(__file__).parents[1] / "specfit" / "data"
 HALVES = ("train", "test")
+NUM_TUNED, NUM_JUDGED = 4, 12
+"""Texts of a half unless it is said; those who share a folder must agree."""
 
 MACHINE = "pcie4-x16"
 """Shipped profile of the compute; the cell sets the bandwidth of the link."""

@@ -26,7 +26,7 @@ from specfit.sim.record_positions import record_positions
 from specfit.sim.replay import replay
 from specfit.sim.trace import TraceReader, TraceWriter, metadata_of
 
-PLANS = (DraftPlan(7, 4, 64), DraftPlan(8, 2, 64), DraftPlan(7, 1, 64), DraftPlan(4, 8, 64))
+PLANS = (DraftPlan(7, 4, 64), DraftPlan(7, 2, 64), DraftPlan(7, 1, 64), DraftPlan(4, 8, 64))
 """Plans whose pools hold every tree of the grid."""
 
 GRID: tuple[Eagle3, ...] = (

@@ -26,6 +26,7 @@ def charged_weights(
     residency: Residency,
     scale: float,
     layers: NDArray[np.bool_],
+    stands_for: float,
 ) -> tuple[NDArray[np.float64], float]:
     """Return the seconds that experts are charged, and the share that missing ones have in full.
 
@@ -39,8 +40,9 @@ def charged_weights(
         Part of a missing expert's seconds that is charged; above 1 where more misses are expected
         than predicted.
     layers : bool[L]
-        Layers that are looked at. Each stands for others too, so that together they weigh what all
-        L would if they were alike; the others' experts are charged nothing.
+        Layers that are looked at; the others' experts are charged nothing.
+    stands_for : float
+        Layers that each of them stands for, itself among them: L over their number.
 
     Returns
     -------
@@ -49,7 +51,6 @@ def charged_weights(
         missing experts', 0 to 1.
     """
     charged_s = np.zeros(weight_s.shape)
-    stands_for = len(layers) / max(1, int(layers.sum()))
     missing_s, total_s = _charge(weight_s, residency.mask, layers, stands_for, scale, charged_s)
     return charged_s, missing_s / total_s if total_s > 0 else 0.0
 

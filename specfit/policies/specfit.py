@@ -189,7 +189,9 @@ class SpecFit(Policy):
         layers = spread_layers(num_layers, min(num_layers, self.max_layers))
         if num_layers > self.max_layers:
             self._layers, self._stands_for = layers, num_layers / self.max_layers
-        charged_s, share = charged_weights(terms.weight_s, cycle.residency, scale, layers)
+        charged_s, share = charged_weights(
+            terms.weight_s, cycle.residency, scale, layers, self._stands_for
+        )
         self._pricer.discount = self.discount * share
         return CostTerms(draft_s, terms.tau_s, charged_s)
 

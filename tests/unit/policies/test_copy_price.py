@@ -23,7 +23,7 @@ def test_missing_experts_are_charged_a_part_and_layers_stand_for_others() -> Non
     weight_s = np.array([[1.0, 3.0], [5.0, 7.0], [2.0, 2.0], [4.0, 4.0]])
     residency = Residency(np.array([[True, False]] * 4))
     charged_s, share = charged_weights(
-        weight_s, residency, 0.5, np.array([False, True, False, True])
+        weight_s, residency, 0.5, np.array([False, True, False, True]), 2.0
     )
     assert charged_s.tolist() == [[0, 0], [10, 7], [0, 0], [8, 4]]
     assert share == pytest.approx(11 / 20)
@@ -31,7 +31,7 @@ def test_missing_experts_are_charged_a_part_and_layers_stand_for_others() -> Non
 
 def test_free_experts_have_no_missing_part() -> None:
     nothing = Residency(np.zeros((1, 2), bool))
-    charged_s, share = charged_weights(np.zeros((1, 2)), nothing, 0.5, np.ones(1, bool))
+    charged_s, share = charged_weights(np.zeros((1, 2)), nothing, 0.5, np.ones(1, bool), 1.0)
     assert (charged_s.tolist(), share) == ([[0.0, 0.0]], 0.0)
 
 
